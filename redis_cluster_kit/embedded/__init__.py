@@ -1,0 +1,23 @@
+"""Real servers as child processes that die with their parent: Redis or Valkey, alone or together, PostgreSQL.
+
+For tests, demos and one-host services; production servers are somebody else's care.
+"""
+
+from .processes import ServerStartError
+from .redis_server import PortTakenError, RedisServer, TlsFiles
+from .redis_topologies import RedisClusterServers, ReplicatedServers, SentinelServers
+from .resp import RespClient, RespError
+from .sql_server import PostgresServer
+
+__all__ = [
+    "PortTakenError",
+    "PostgresServer",
+    "RedisClusterServers",
+    "RedisServer",
+    "ReplicatedServers",
+    "RespClient",
+    "RespError",
+    "SentinelServers",
+    "ServerStartError",
+    "TlsFiles",
+]

@@ -1,0 +1,80 @@
+"""The tables, as the ordered steps that make them. A step that was released is never edited: add another one.
+
+Steps only add, so a runner of the release before goes on while a newer one joins. `migrations.py` applies them.
+Times are milliseconds since 1970 by the database's own clock, except `reserved_ms`: see `machine_ids.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One version of the schema: what it adds, in words that both dialects share (see `statements.py`)."""
+
+    version: int
+    adds: str
+    statements: tuple[str, ...]
+
+
+VERSION_TABLE = "rck_schema"
+
+CREATE_VERSION_TABLE = f"""
+CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (
+    version INTEGER NOT NULL PRIMARY KEY
+)
+"""
+
+_FENCES = """
+CREATE TABLE IF NOT EXISTS rck_fences (
+    namespace TEXT NOT NULL,
+    shard_group TEXT NOT NULL,
+    shard INTEGER NOT NULL,
+    fence BIGINT NOT NULL CHECK (fence > 0),
+    nonce TEXT NOT NULL,
+    PRIMARY KEY (namespace, shard_group, shard)
+)
+"""
+
+_RECORD = """
+CREATE TABLE IF NOT EXISTS rck_record (
+    namespace TEXT NOT NULL PRIMARY KEY,
+    revision BIGINT NOT NULL,
+    record TEXT NOT NULL
+)
+"""
+
+_MACHINE_IDS = """
+CREATE TABLE IF NOT EXISTS rck_machine_ids (
+    namespace TEXT NOT NULL,
+    machine_id INTEGER NOT NULL,
+    nonce TEXT NOT NULL,
+    leased_until BIGINT NOT NULL,
+    reserved_ms BIGINT NOT NULL,
+    PRIMARY KEY (namespace, machine_id)
+)
+"""
+
+_SINGLETON_STATE = """
+CREATE TABLE IF NOT EXISTS rck_singleton_state (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    shard_group TEXT NOT NULL,
+    shard INTEGER NOT NULL,
+    version BIGINT NOT NULL CHECK (version > 0),
+    fence BIGINT NOT NULL,
+    nonce TEXT NOT NULL,
+    commit_id TEXT NOT NULL,
+    schema_version INTEGER NOT NULL,
+    body {bytes} NOT NULL,
+    updated_at BIGINT NOT NULL,
+    PRIMARY KEY (namespace, name)
+)
+"""
+
+STEPS = (
+    Step(1, "fence register, cluster record, machine ids", (_FENCES, _RECORD, _MACHINE_IDS)),
+    Step(2, "singleton state", (_SINGLETON_STATE,)),
+)
+
+SCHEMA_VERSION = STEPS[-1].version
