@@ -46,7 +46,7 @@ _USER_INFO = re.compile(r"(://)(?:(?!://)\S)*@")
 
 
 def redact(text: str) -> str:
-    """Hide `user:password` and `password=`/`username=` of every URL inside `text`; rather too much than less."""
+    """Hide user and password of every URL inside `text`, query parameters too; rather too much than less."""
     text = _SECRET_PARAMETER.sub(r"\1***", text) if "=" in text else text
     return _USER_INFO.sub(r"\1***@", text) if "@" in text else text
 
@@ -430,8 +430,7 @@ class EntityError(KitError):
     @property
     def fields(self) -> dict[str, Any]:
         """The declared fields with their values, as they travel."""
-        declared = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        return {item.name: getattr(self, item.name) for item in declared}
+        return {name: getattr(self, name) for name in _field_names(type(self))}
 
     def __str__(self) -> str:
         return f"{self.code}({', '.join(f'{name}={value!r}' for name, value in self.fields.items())})"
@@ -469,12 +468,15 @@ def _plain(value: object) -> Any:
         return redact(repr(value))
 
 
+def _field_names(kind: type[Any]) -> list[str]:
+    """Without class variables; none for a bare `EntityError`, which is no dataclass itself."""
+    return [item.name for item in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+
+
 def _hints(kind: type[ReasonedError]) -> dict[str, Any]:
     if kind not in _HINTS:
         hints = get_type_hints(kind)
-        _HINTS[kind] = {
-            name: hints[name] for name in kind.__dict__["__dataclass_fields__"] if name != "cause"
-        }
+        _HINTS[kind] = {name: hints[name] for name in _field_names(kind) if name != "cause"}
     return _HINTS[kind]
 
 

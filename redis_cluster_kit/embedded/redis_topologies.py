@@ -17,9 +17,11 @@ from .resp import RespError, parse_info
 
 _SLOTS = 16_384
 _READY_TIMEOUT = 20.0
-# Without the first a primary waits 5 s before it sends its data; without the second Valkey's replica looks
-# only once a second whether the data has arrived.
-_PROMPT_REPLICATION = ("--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb")
+_NOBODYS_PORT = 1  # tcpmux, which no system has run for decades: connections are refused
+# Without the first a primary waits 5 s before it sends its data, and then up to one more, with the link "up",
+# before it sends what is written meanwhile; without the second Valkey's replica looks only once a second
+# whether the data has arrived.
+_PROMPT_REPLICATION = ("--repl-diskless-sync", "no", "--repl-diskless-load", "swapdb")
 
 
 class _Servers:
@@ -75,8 +77,8 @@ class RedisClusterServers(_Servers):
 
     @property
     def url(self) -> str:
-        """`redis+cluster://` with the first master; clients find the others."""
-        return f"redis+cluster://127.0.0.1:{self.servers[0].port}"
+        """`redis+cluster://` with every master: a client finds the cluster as long as one of them lives."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
 
 class ReplicatedServers(_Servers):
@@ -115,9 +117,24 @@ class ReplicatedServers(_Servers):
         return self.primary.url
 
     def follow(self, port: int) -> None:
-        """Make the replica follow what listens on `port` (a proxy before the primary), and wait until it does."""
+        """Make the replica follow what listens on `port` (such as a proxy); returns when it does."""
         self.replica.call("REPLICAOF", "127.0.0.1", port)
         wait_until(lambda: _link_is_up(self.replica), _READY_TIMEOUT, "the replica to follow")
+
+    def hold_back(self) -> None:
+        """Cut the replica off with what it has: from now on it lags behind every write, until `catch_up`."""
+        self.replica.call("REPLICAOF", "127.0.0.1", _NOBODYS_PORT)
+        wait_until(lambda: not _link_is_up(self.replica), _READY_TIMEOUT, "the replica to be cut off")
+
+    def catch_up(self) -> None:
+        """Make the replica follow the primary again; returns when it has what the primary has now."""
+        self.follow(self.primary.port)
+        wanted = int(_replication(self.primary)["master_repl_offset"])
+        wait_until(
+            lambda: int(_replication(self.replica)["slave_repl_offset"]) >= wanted,
+            _READY_TIMEOUT,
+            "the replica to catch up",
+        )
 
     def promote(self) -> RedisServer:
         """Make the replica a primary with what it has, and return it; the old primary is not told."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
 
-Reply: TypeAlias = "str | int | None | list[Reply]"
+Reply: TypeAlias = "str | int | list[Reply] | None"
 
 
 class RespError(Exception):

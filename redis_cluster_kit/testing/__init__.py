@@ -6,15 +6,21 @@ does not look at those numbers may be green for nothing.
 
 from .checkers import InvariantBrokenError, Verdict, Violation, together
 from .child_events import commands, emit
-from .history import History, Operation, Recorder, RegisterOperation, Seeds
+from .history import History, Operation, Recorder, RegisterOperation
 from .mutants import Mutant, MutantNoLongerApplies, mutated_tree, patched_text
 from .processes import ChildEvent, ChildExitedError, ChildProcess, NoEventError, SignalRecord
-from .proxy import Loss, Proxy, Rule, command
+from .proxy import Proxy
+from .proxy_rules import FaultNeverFiredError, Loss, Rule
+from .resp_pairing import command
+from .seeds import Seeds
+from .waiting import FactNeverCameError, until
 
 __all__ = [
     "ChildEvent",
     "ChildExitedError",
     "ChildProcess",
+    "FactNeverCameError",
+    "FaultNeverFiredError",
     "History",
     "InvariantBrokenError",
     "Loss",
@@ -36,4 +42,5 @@ __all__ = [
     "mutated_tree",
     "patched_text",
     "together",
+    "until",
 ]

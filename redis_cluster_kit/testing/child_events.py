@@ -30,9 +30,12 @@ _lock = threading.Lock()
 _event_fd = 1
 
 
-def emit(name: str, **fields: Any) -> None:
-    """Tell the parent a fact: one JSON line, written at once, with the boot clock's time."""
-    line = json.dumps({**fields, "event": name, "t_boot": Clock.boot(), "pid": os.getpid()}, default=str)
+def emit(name: str, /, **fields: Any) -> None:
+    """Tell the parent a fact: one JSON line, written at once, with the boot clock's time and the pid."""
+    own = {"event": name, "t_boot": Clock.boot(), "pid": os.getpid()}
+    if taken := own.keys() & fields.keys():
+        raise ValueError(f"expected fields of other names than {sorted(own)}, got {sorted(taken)}")
+    line = json.dumps(own | fields, default=str)
     data = line.encode() + b"\n"
     with _lock:
         while data:

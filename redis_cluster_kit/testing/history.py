@@ -1,4 +1,4 @@
-"""What a fault run leaves behind: who asked for what, what became of it and when, and the run's seed.
+"""What a fault run leaves behind: who asked for what, what became of it and when.
 
 One file per process, one line per fact, written at once, so that SIGKILL loses nothing. What a history
 means is judged in `checkers`.
@@ -7,18 +7,14 @@ means is judged in `checkers`.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import math
 import os
-import random
-import secrets
 from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from redis_cluster_kit.clock import Clock
@@ -99,9 +95,9 @@ class Recorder:
                 f"expected to write {len(data)} bytes to {self.path}, wrote {written}: is the disk full?"
             )
 
-    def note(self, op: str, value: Any = None) -> None:
+    def note(self, op: str, /, **fields: Any) -> None:
         """Write a fact that took no time: it happened, just now."""
-        self.record(op, self._new_id(), "ok", value)
+        self.record(op, self._new_id(), "ok", fields)
 
     @contextmanager
     def operation(self, op: str, value: Any = None, *, id: str = "") -> Generator[Outcome]:
@@ -159,11 +155,11 @@ class History:
         """Last lines that a kill cut short: their fact is not known."""
 
     @classmethod
-    def load(cls, folder: Path | str) -> History:
-        """Merge every `*.jsonl` of a folder. A damaged line that is not a file's last raises."""
+    def load(cls, *places: Path | str) -> History:
+        """Merge files, and every `*.jsonl` of folders. A damaged line that is not a file's last raises."""
         entries: list[Entry] = []
         torn = 0
-        for path in sorted(Path(folder).glob("*.jsonl")):
+        for path in itertools.chain.from_iterable(_files(Path(place)) for place in places):
             *lines, last = path.read_bytes().split(b"\n")
             torn += bool(last)
             entries.extend(_entry(line, path, number) for number, line in enumerate(lines, 1))
@@ -216,6 +212,10 @@ class History:
         ]
 
 
+def _files(place: Path) -> list[Path]:
+    return sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
+
+
 def _entry(line: bytes, path: Path, number: int) -> Entry:
     try:
         entry = Entry(**json.loads(line))
@@ -253,39 +253,3 @@ def _fields(operation: Operation, wanted: set[str]) -> dict[str, Any]:
         if isinstance(value, dict):
             known.update(value)  # pyright: ignore[reportUnknownArgumentType]
     return {name: known[name] for name in wanted if name in known}
-
-
-@dataclass(frozen=True, slots=True)
-class Seeds:
-    """All randomness of a run from one number, told when the run fails: `with Seeds.from_env() as seeds:`."""
-
-    value: int
-    variable: str = "RCK_FAULT_SEED"
-
-    @classmethod
-    def from_env(cls, variable: str = "RCK_FAULT_SEED") -> Seeds:
-        """Take the seed from the environment, or a fresh one."""
-        text = os.environ.get(variable, "")
-        if not text:
-            return cls(secrets.randbelow(2**32), variable)
-        if not text.isdecimal():
-            raise ValueError(f"expected a whole number in {variable}, got {text!r}")
-        return cls(int(text), variable)
-
-    def number(self, *names: object) -> int:
-        """Return a number of its own for these names: one more draw elsewhere does not change it."""
-        text = ":".join(map(str, (self.value, *names)))
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest())
-
-    def random(self, *names: object) -> random.Random:
-        """Return a generator of its own for these names."""
-        return random.Random(self.number(*names))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            error.add_note(f"to repeat this run: {self.variable}={self.value}")

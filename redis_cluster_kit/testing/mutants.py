@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import redis_cluster_kit
 
@@ -76,7 +76,8 @@ def _left_out(folder: Path, source: Path) -> set[str]:
 
 
 def _target(mutant: Mutant, root: Path) -> Path:
-    if not mutant.file.startswith(("lua/", f"{_PACKAGE}/")):
+    parts = PurePosixPath(mutant.file).parts
+    if parts[:1] not in (("lua",), (_PACKAGE,)) or ".." in parts:
         raise ValueError(f"expected a file below lua/ or {_PACKAGE}/, got {mutant.file!r}")
     target = root / mutant.file
     if not target.is_file():

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _TAIL = 60
 _POLL = 0.002
+_LAST_WORDS = 2.0
 # Not `-m`: the module is imported by its package already, and runpy warns of that.
 _WAY_IN = "import sys; from redis_cluster_kit.testing.child_events import main; main(*sys.argv[1:])"
 _LIMIT = 2**24
@@ -63,6 +64,10 @@ class ChildEvent:
 
     def __getitem__(self, field: str) -> Any:
         return self.fields[field]
+
+    def has(self, fields: Mapping[str, Any]) -> bool:
+        """Whether it carries these fields with these values."""
+        return all(name in self.fields and self.fields[name] == value for name, value in fields.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class ChildProcess:
             self._env["PYTHONPATH"] = os.pathsep.join(paths)
         self._cwd = cwd
         self._tail: deque[str] = deque(maxlen=_TAIL)
-        self._taken: dict[str, int] = {}
+        self._taken: set[int] = set()
         self._news = asyncio.Condition()
         self._silent = False
         self._readers: list[asyncio.Task[None]] = []
@@ -131,19 +136,27 @@ class ChildProcess:
         """The last lines it wrote to stderr or printed."""
         return "\n".join(self._tail)
 
-    async def event(
-        self, name: str, *, timeout: float = 10.0, where: Callable[[ChildEvent], bool] | None = None
+    async def wait_for(
+        self,
+        name: str,
+        /,
+        *,
+        timeout: float = 10.0,
+        after: float = 0.0,
+        where: Callable[[ChildEvent], bool] | None = None,
+        **fields: Any,
     ) -> ChildEvent:
-        """Wait for the next event of this name that was not waited for before, and return it.
+        """Wait for an event of this name with these field values, and return it; no event is returned twice.
 
-        Those for which `where` says no are passed over.
+        `after` is a time on the boot clock (a signal's `sent`, say): earlier events do not count. What does
+        not fit stays for other waits. If none comes, the error shows the last events and the child's stderr.
         """
 
         def found() -> ChildEvent | None:
-            for index in range(self._taken.get(name, 0), len(self.events)):
-                event = self.events[index]
-                if event.name == name and (where is None or where(event)):
-                    self._taken[name] = index + 1
+            for index, event in enumerate(self.events):
+                fits = event.name == name and event.t_boot >= after and event.has(fields)
+                if fits and index not in self._taken and (where is None or where(event)):
+                    self._taken.add(index)
                     return event
             return None
 
@@ -151,7 +164,8 @@ class ChildProcess:
             async with self._news:
                 while (event := found()) is None:
                     if self._silent:
-                        await asyncio.gather(self._running.wait(), self._readers[1])
+                        await self._running.wait()
+                        await self._read_to_the_end(self._readers[1:])
                         raise self._exited(f"event {name!r}")
                     await self._news.wait()
                 return event
@@ -188,7 +202,7 @@ class ChildProcess:
         """Wait for its exit; return the code."""
         self._exit_expected = True
         code = await self._within(timeout, "its exit", self._running.wait)
-        await asyncio.gather(*self._readers)
+        await self._read_to_the_end(self._readers)
         return code
 
     async def __aenter__(self) -> Self:
@@ -218,7 +232,7 @@ class ChildProcess:
         if self._running.returncode is None:
             self._running.kill()
         await self._running.wait()
-        await asyncio.gather(*self._readers)
+        await self._read_to_the_end(self._readers)
         if self._running.stdin is not None:
             self._running.stdin.close()
         if crashed and kind is None:
@@ -272,6 +286,15 @@ class ChildProcess:
     def _exited(self, expected: str) -> ChildExitedError:
         self._exit_expected = True  # it is told here, no need to tell it again at the end of the block
         return ChildExitedError(name=self.name, code=self.returncode, expected=expected, tail=self.tail)
+
+    async def _read_to_the_end(self, readers: list[asyncio.Task[None]]) -> None:
+        # Bounded: a process that the child started, and that outlives it, may hold its stderr open.
+        done, held_open = await asyncio.wait(readers, timeout=_LAST_WORDS)
+        for reader in held_open:
+            reader.cancel()
+        for reader in done:
+            if not reader.cancelled():
+                reader.result()
 
     async def _read_events(self, stream: asyncio.StreamReader) -> None:
         while line := await stream.readline():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Literal
 
 import pytest
@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LostError
 from redis.exceptions import TimeoutError as LateError
 
-from redis_cluster_kit.testing import Proxy, command
+from redis_cluster_kit.testing import FaultNeverFiredError, Proxy, Rule, command, until
 
 Client = Any
 ADD = "return redis.call('XADD', KEYS[1], '*', 'a', ARGV[1])"
@@ -56,16 +56,6 @@ async def direct(server: Any, key: str) -> AsyncIterator[Client]:
         await past_the_proxy.delete(key)
 
 
-async def until(fact: Callable[[], Awaitable[bool] | bool], timeout: float = 5.0) -> None:
-    deadline = time.monotonic() + timeout
-    while True:
-        answer = fact()
-        if answer if isinstance(answer, bool) else await answer:
-            return
-        assert time.monotonic() < deadline, "the fact did not come"
-        await asyncio.sleep(0.002)
-
-
 async def test_without_rules_everything_passes(
     proxy: Proxy, client: Client, key: str, direct: Client
 ) -> None:
@@ -83,7 +73,7 @@ async def test_one_lost_reply_duplicates_under_the_clients_default_retries(
     proxy: Proxy, key: str, direct: Client
 ) -> None:
     """The positive control: without our retry settings this fault is seen as two entries."""
-    default = redis.asyncio.Redis.from_url(proxy.url())
+    default = redis.asyncio.Redis(host=proxy.host, port=proxy.port)  # `from_url` does not retry
     rule = proxy.lose_reply(command("XADD"))
     try:
         await default.xadd(key, {"a": "1"})
@@ -124,15 +114,14 @@ async def test_the_kth_match_is_lost_and_earlier_replies_arrive(
 async def test_a_loss_inside_a_pipeline_gives_the_replies_before_it(
     proxy: Proxy, key: str, direct: Client
 ) -> None:
-    proxy.lose_reply(command("INCRBY"), nth=3, then="close")
+    rule = proxy.lose_reply(command("INCR"), nth=3, then="close")
     reader, writer = await asyncio.open_connection(proxy.host, proxy.port)
     writer.write(f"INCR {key}\r\n".encode() * 5)
     assert await reader.read() == b":1\r\n:2\r\n"
     writer.close()
     await until(lambda: _equals(direct.get(key), b"5"))
-    rule = proxy.rules[0]
-    assert rule.count == 1
-    assert getattr(rule, "collateral") <= 2  # noqa: B009 - a Loss has it
+    rule.assert_fired(1)
+    assert rule.collateral <= 2
 
 
 async def _equals(awaitable: Awaitable[Any], value: Any) -> bool:
@@ -181,6 +170,56 @@ async def test_a_lifted_loss_does_not_fire(proxy: Proxy, client: Client, key: st
     assert rule.count == proxy.fired == 0
 
 
+async def test_two_losses_that_aim_at_one_command_take_one_each(
+    proxy: Proxy, client: Client, key: str, direct: Client
+) -> None:
+    reply, lost_command = proxy.lose_reply(command("INCRBY")), proxy.lose_command(command("INCRBY"))
+    for _ in range(2):
+        with pytest.raises(LostError):
+            await client.incr(key)
+    proxy.assert_fired()
+    assert (reply.count, lost_command.count) == (1, 1)
+    assert await client.incr(key) == 2  # one of the two ran
+
+
+async def test_any_predicate_may_choose_the_command(
+    proxy: Proxy, client: Client, key: str, direct: Client
+) -> None:
+    rule = proxy.lose_reply(lambda frame: frame[0] == b"SET" and len(frame[2]) > 3)
+    await client.set(key, "abc")
+    with pytest.raises(LostError):
+        await client.set(key, "abcd")
+    rule.assert_fired(1)
+    assert await direct.get(key) == b"abcd"
+
+
+async def test_what_did_not_happen_is_told(proxy: Proxy, client: Client) -> None:
+    with pytest.raises(AssertionError, match="no rule was ever set"):
+        proxy.assert_fired()
+    rule = proxy.lose_reply(command("GET"))
+    await client.ping()
+    with pytest.raises(FaultNeverFiredError, match=r"'lose reply' .* at least once, it happened 0"):
+        rule.assert_fired()
+    with pytest.raises(FaultNeverFiredError):
+        proxy.assert_fired()
+    rule.assert_fired(0)
+    counted = Rule("counted")
+    counted.count = 2
+    counted.assert_fired()
+    with pytest.raises(FaultNeverFiredError, match="exactly 1 times, it happened 2"):
+        counted.assert_fired(1)
+
+
+async def test_rules_that_cannot_happen_are_refused() -> None:
+    plain = Proxy.to("127.0.0.1", 1, resp=False)
+    with pytest.raises(ValueError, match="reads RESP"):
+        plain.lose_reply(command("GET"))
+    with pytest.raises(ValueError, match="1 or more"):
+        Proxy.to("127.0.0.1", 1).lose_reply(command("GET"), nth=0)
+    with pytest.raises(ValueError, match="low <= high"):
+        plain.delay(0.5, 0.05)
+
+
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_subscriptions_pass_and_do_not_confuse_the_pairing(
     proxy: Proxy, key: str, direct: Client, protocol: int
@@ -212,6 +251,25 @@ async def test_delay_holds_some_packets_for_a_time_in_its_range(proxy: Proxy, cl
     before = rule.count
     assert await _timed(client.ping()) < 0.029
     assert rule.count == before
+
+
+async def test_the_share_of_held_packets_is_drawn_from_the_seed(proxy: Proxy) -> None:
+    async def held_of(seed: int) -> list[int]:
+        """One connection, one packet at a time: which were held is then the seed's choice alone."""
+        reader, writer = await asyncio.open_connection(proxy.host, proxy.port)
+        held: list[int] = []
+        with proxy.delay(0.001, 0.002, probability=0.5, seed=seed, direction="to_server") as rule:
+            for number in range(40):
+                before = rule.count
+                writer.write(b"PING\r\n")
+                assert await reader.readline() == b"+PONG\r\n"
+                held += [number] if rule.count > before else []
+        writer.close()
+        return held
+
+    first, again, other = await held_of(7), await held_of(7), await held_of(8)
+    assert first == again != other
+    assert 8 <= len(first) <= 32
 
 
 async def _timed(awaitable: Awaitable[Any]) -> float:

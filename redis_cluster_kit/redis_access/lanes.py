@@ -1,0 +1,228 @@
+"""Lanes: many callers, one pipelined connection per server, and the one place that sends a command again.
+
+A command is sent again only when it surely did not run, or when its caller says that repeating it is safe.
+Each role (leases, commands, blocking readers) has its own lanes, so none waits behind another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from redis_cluster_kit.errors import Execution, JoinRefusedError, PersistenceFailedError
+from redis_cluster_kit.settings import RedisSettings
+
+from .connection import Connection, Dialling, ReplyError, connect, pack
+from .failures import ErrorReply, classify, lost
+from .topology import topology_for
+from .urls import Endpoint, RedisUrl
+
+Role = Literal["lease", "command", "reader"]
+Word = str | bytes | int | float
+
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.25
+_ASKING = pack(("ASKING",))
+
+
+class Lane:
+    """One server's connection, opened when first needed and again after it was lost."""
+
+    def __init__(self, endpoint: Endpoint, dialling: Dialling) -> None:
+        self.endpoint = endpoint
+        self._dialling = dialling
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+
+    async def call(self, packed: bytes) -> Any:
+        """Send one packed command and return its reply, an error reply included."""
+        connection = self._connection
+        if connection is None or connection.is_lost:
+            connection = await self._open()
+        return await connection.submit(packed)
+
+    async def call_asking(self, packed: bytes) -> Any:
+        """The same for a slot that is on its way to this server."""
+        connection = self._connection
+        if connection is None or connection.is_lost:
+            connection = await self._open()
+        asking = connection.submit(_ASKING)
+        reply = connection.submit(packed)
+        await asking
+        return await reply
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _open(self) -> Connection:
+        async with self._opening:
+            if self._connection is None or self._connection.is_lost:
+                self._connection = await connect(self.endpoint, self._dialling)
+            return self._connection
+
+
+class Lanes:
+    """The lanes of one role to one deployment. `async with` closes them."""
+
+    def __init__(
+        self,
+        url: RedisUrl,
+        settings: RedisSettings,
+        *,
+        role: Role = "command",
+        retry_for: float | None = None,
+        stall_timeout: float | None = None,
+    ) -> None:
+        if url.exposes_password and not settings.allow_plaintext_password:
+            raise JoinRefusedError(
+                setting="redis URL",
+                expected="rediss:// where a password goes to another host",
+                found="an unencrypted connection",
+                hint="use rediss://, or set RedisSettings.allow_plaintext_password",
+            )
+        self.url = url
+        self._retry_for = settings.retry_for.total_seconds() if retry_for is None else retry_for
+        tls = _tls_context(settings) if url.is_encrypted else None
+        stall = settings.command_timeout.total_seconds() if stall_timeout is None else stall_timeout
+        opening = settings.connect_timeout.total_seconds()
+        self._dialling = Dialling(opening, stall, url.login, url.database, tls, f"rck-{role}")
+        sentinels = Dialling(opening, stall, url.sentinel_login, 0, tls, f"rck-{role}")
+        self._topology = topology_for(url, self._dialling, sentinels)
+        self._lanes: dict[Endpoint, Lane] = {}
+        self._routes: dict[int, Lane] = {}
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; later calls are refused."""
+        self._is_closed = True
+        lanes, self._lanes, self._routes = self._lanes, {}, {}
+        for lane in lanes.values():
+            await lane.close()
+
+    async def call(self, slot: int, *words: Word, repeat: bool = False) -> Any:
+        """Send a command to the server of `slot` and return its reply.
+
+        `repeat`: it may be sent again although it may have run already. Raises `PersistenceFailedError`.
+        """
+        return await self.call_packed(slot, pack(words), repeat=repeat)
+
+    async def call_packed(self, slot: int, packed: bytes, *, repeat: bool = False) -> Any:
+        """`call` for a command that is already packed."""
+        lane = self._routes.get(slot)
+        if lane is not None:
+            try:
+                reply = await lane.call(packed)
+            except PersistenceFailedError as error:
+                return await self._again(slot, packed, repeat, error)
+            if not isinstance(reply, ReplyError):
+                return reply
+            return await self._again(slot, packed, repeat, classify(reply))
+        return await self._again(slot, packed, repeat, None)
+
+    async def call_each_master(self, *words: Word) -> list[Any]:
+        """Send a command to every server that holds slots: for settings and other facts about servers."""
+        self._refuse_if_closed()
+        replies: list[Any] = []
+        for endpoint in await self._topology.masters():
+            reply = await self._lane(endpoint).call(pack(words))
+            if isinstance(reply, ReplyError):
+                raise classify(reply).to_error()
+            replies.append(reply)
+        return replies
+
+    async def _again(
+        self, slot: int, packed: bytes, repeat: bool, seen: PersistenceFailedError | ErrorReply | None
+    ) -> Any:
+        """Try until it works, the time for it is up, or trying again could run the command twice."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._retry_for
+        pause = _FIRST_PAUSE
+        asking: Endpoint | None = None
+        while True:
+            if seen is not None:
+                asking = self._learn(seen)
+                _raise_unless_repeatable(seen, repeat)
+                # A redirection is followed at once; everything else is given a moment.
+                if not (isinstance(seen, ErrorReply) and seen.code in ("MOVED", "ASK")) or pause > 0.05:
+                    if loop.time() + pause > deadline:
+                        raise _error(seen)
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            self._refuse_if_closed()
+            try:
+                reply = await self._attempt(slot, packed, asking)
+            except PersistenceFailedError as error:
+                seen = error
+                continue
+            if not isinstance(reply, ReplyError):
+                return reply
+            seen = classify(reply)
+
+    async def _attempt(self, slot: int, packed: bytes, asking: Endpoint | None) -> Any:
+        if asking is not None:
+            return await self._lane(asking).call_asking(packed)
+        lane = self._routes.get(slot)
+        if lane is None:
+            lane = self._lane(await self._topology.locate(slot))
+            self._routes[slot] = lane
+        return await lane.call(packed)
+
+    def _learn(self, seen: PersistenceFailedError | ErrorReply) -> Endpoint | None:
+        """Doubt the routes where the failure gives reason to; return where an ASK points."""
+        if isinstance(seen, ErrorReply):
+            if seen.code == "ASK":
+                return _pointed_at(seen.text)
+            if not seen.doubts_route:
+                return None
+        self._topology.forget()
+        self._routes.clear()
+        return None
+
+    def _lane(self, endpoint: Endpoint) -> Lane:
+        lane = self._lanes.get(endpoint)
+        if lane is None:
+            lane = self._lanes[endpoint] = Lane(endpoint, self._dialling)
+        return lane
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise lost(Execution.NOT_EXECUTED, "these lanes are closed")
+
+
+def _raise_unless_repeatable(seen: PersistenceFailedError | ErrorReply, repeat: bool) -> None:
+    error = _error(seen)
+    if not error.is_retryable or (isinstance(seen, ErrorReply) and not seen.passes):
+        raise error
+    if error.execution is Execution.UNKNOWN and not repeat:
+        raise error
+
+
+def _error(seen: PersistenceFailedError | ErrorReply) -> PersistenceFailedError:
+    return seen.to_error() if isinstance(seen, ErrorReply) else seen
+
+
+def _pointed_at(redirection: str) -> Endpoint:
+    host, _, port = redirection.split()[2].rpartition(":")
+    return Endpoint(host, int(port))
+
+
+def _tls_context(settings: RedisSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=settings.tls_ca)
+    if settings.tls_insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
