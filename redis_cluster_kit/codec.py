@@ -18,7 +18,7 @@ import msgspec
 from redis_cluster_kit.errors import MalformedMessageError, PayloadTooLargeError
 from redis_cluster_kit.snowflake import Snowflake
 
-__all__ = ["MAX_DEPTH", "PAYLOAD_LIMIT", "decode", "decode_best_effort", "encode"]
+__all__ = ["MAX_DEPTH", "PAYLOAD_LIMIT", "check_size", "decode", "decode_best_effort", "encode"]
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ MAX_DEPTH = 64
 _REFUSALS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 
 
-def encode(value: object, *, limit: int = PAYLOAD_LIMIT, max_depth: int = MAX_DEPTH) -> bytes:
+def encode(value: object, *, limit: int | None = PAYLOAD_LIMIT, max_depth: int = MAX_DEPTH) -> bytes:
     """Return `value` as MessagePack of at most `limit` bytes, nested at most `max_depth` deep."""
     try:
         data = _ENCODER.encode(value)
@@ -39,7 +39,7 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, max_depth: int = MAX_DE
         raise MalformedMessageError(
             detail=f"a {type(value).__name__} cannot be sent: {_why(error)}", cause=error
         ) from error
-    _check_size(data, limit)
+    check_size(data, limit)
     _check_depth(data, max_depth)
     return data
 
@@ -61,7 +61,7 @@ def decode(
     its size unless a `limit` is named.
     """
     data = bytes(data)
-    _check_size(data, limit)
+    check_size(data, limit)
     _check_depth(data, max_depth)
     decoder = _decoder(type)
     try:
@@ -119,7 +119,8 @@ def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _check_size(data: bytes, limit: int | None) -> None:
+def check_size(data: bytes, limit: int | None) -> None:
+    """Refuse more than `limit` bytes; None allows any number."""
     if limit is not None and len(data) > limit:
         raise PayloadTooLargeError(size=len(data), limit=limit)
 
@@ -142,6 +143,8 @@ def _to_known(value: Any) -> object:
 
 def _from_known(kind: type[Any], value: Any) -> object:
     """Make a `kind` that msgspec does not know from what it read."""
+    if kind is object:
+        return value
     if kind is Snowflake:
         if type(value) is not int:
             raise TypeError(f"Expected `int`, got `{type(value).__name__}`")

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from redis_cluster_kit.codec import MAX_DEPTH, PAYLOAD_LIMIT, decode, encode
+from redis_cluster_kit.codec import MAX_DEPTH, PAYLOAD_LIMIT, check_size, decode, encode
 from redis_cluster_kit.errors import MalformedMessageError
 
 __all__ = ["ENVELOPE_VERSION", "Envelope", "UnknownVersion", "open_envelope", "seal_envelope"]
@@ -49,8 +49,9 @@ class UnknownVersion(msgspec.Struct, frozen=True):
 
 def seal_envelope(envelope: Envelope, *, limit: int = PAYLOAD_LIMIT, max_depth: int = MAX_DEPTH) -> bytes:
     """Return the bytes of `m`, at most `limit`; the envelope itself does not count for the depth."""
-    body = encode(envelope, limit=limit - len(_VERSION_BYTE), max_depth=max_depth + 1)
-    return _VERSION_BYTE + body
+    data = _VERSION_BYTE + encode(envelope, limit=None, max_depth=max_depth + 1)
+    check_size(data, limit)
+    return data
 
 
 def open_envelope(
@@ -61,7 +62,8 @@ def open_envelope(
         raise MalformedMessageError(detail="a message begins with its version, 1 to 255")
     if data[0] != ENVELOPE_VERSION:
         return UnknownVersion(data[0])
-    envelope = decode(data[1:], Envelope, limit=limit, max_depth=max_depth + 1)
+    check_size(data, limit)
+    envelope = decode(data[1:], Envelope, max_depth=max_depth + 1)
     if not _is_mapping(envelope.args):
         raise MalformedMessageError(detail="the arguments of a message are a mapping by name")
     return envelope

@@ -51,7 +51,7 @@ class Snowflake(int):
 
     @property
     def timestamp(self) -> int:
-        """Unix milliseconds at which it was made; a little ahead when its runner's clock had been set back."""
+        """Unix milliseconds at which it was made; a little ahead if its runner's clock was set back."""
         return (int(self) >> _TIMESTAMP_SHIFT) + EPOCH_MS
 
     @property

@@ -6,8 +6,6 @@ Shared servers live as long as the session and stay small: a test's keys are che
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import os
 import shutil
 import uuid
@@ -20,12 +18,12 @@ import psutil
 import pytest
 
 from redis_cluster_kit.embedded import PostgresServer, RedisClusterServers, RedisServer, make_tls_files
+from redis_cluster_kit.redis_access.keyspace import kind_of
 
 AnyRedis: TypeAlias = RedisServer | RedisClusterServers
 
 _DEBUG = ("--enable-debug-command", "local")
 _REDIS_FIXTURES = {"valkey": "valkey", "redis": "redis7", "valkey-cluster": "valkey_cluster"}
-_KEYSPACE = "redis_cluster_kit.redis_access.keyspace"
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +37,7 @@ def no_process_left() -> Iterator[None]:
     """The session ends without children; set up first, so that it looks after everybody else is done."""
     before = set(psutil.Process().children(recursive=True))
     yield
-    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=2)
+    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=1)
     shown = [_describe(process) for process in left]
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -176,11 +174,7 @@ def _clear_one(server: RedisServer, namespace: str) -> list[str]:
 
 
 def _problems_of(key: bytes, ttl: int) -> Iterator[str]:
-    if importlib.util.find_spec("redis_cluster_kit.redis_access") is None:
-        return
-    if importlib.util.find_spec(_KEYSPACE) is None:
-        return
-    kind = importlib.import_module(_KEYSPACE).kind_of(key)
+    kind = kind_of(key)
     if kind is None:
         yield f"{key!r} is of no kind the key space knows"
     elif ttl == -1 and not kind.permanent:

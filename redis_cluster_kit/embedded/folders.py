@@ -28,7 +28,7 @@ _swept = threading.Event()
 def make_folder(*, many_files: bool = False) -> Path:
     """A temporary folder, removed at exit at the latest; its path is short, for a unix socket's 107 bytes.
 
-    With `many_files` it lies in memory where there is enough: a disk may take ten times as long to create them.
+    With `many_files` it lies in memory where there is enough: a disk may take ten times as long.
     """
     if not _swept.is_set():
         _swept.set()

@@ -12,11 +12,9 @@ import hiredis
 from redis_cluster_kit.errors import Execution, PersistenceFailedError
 
 # The server says these before it runs anything; they pass by themselves or after asking for the route.
-_PASSING = frozenset(
-    {"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY", "NOSCRIPT"}
-)
-# Refused before anything ran; trying again at once is pointless, later it may work.
-_SHORT_OF_MEANS = frozenset({"OOM", "MISCONF", "NOREPLICAS"})
+_PASSING = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY"})
+# Refused before anything ran; trying the same again at once is pointless, later it may work.
+_SHORT_OF_MEANS = frozenset({"OOM", "MISCONF", "NOREPLICAS", "NOSCRIPT"})
 _STALE_ROUTE = frozenset({"MOVED", "READONLY", "CLUSTERDOWN", "MASTERDOWN"})
 
 

@@ -8,7 +8,6 @@ So neither a clock set back nor a lease that ran out can repeat an id. Making id
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, TextClause
 from redis_cluster_kit.errors import Execution, FencedError, PersistenceFailedError
 
 from .database import Database
+from .deadline import Deadline
 from .statements import Statement
 
 MACHINE_IDS = 1024
@@ -83,14 +83,13 @@ class MachineIds:
 
     async def claim(self, nonce: str, now_ms: int, lease: timedelta, *, timeout: float) -> MachineIdLease:
         """Take a free id, if possible one whose reserved timestamps all lie before `now_ms`: no wait then."""
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         take = _TAKE.on(self._database.dialect)
         parameters = {"namespace": self._namespace, "nonce": nonce} | _spans(now_ms, lease)
         # One statement a try, no transaction: a claim that lost a row to another one must not keep it locked.
         for machine_id, mark in _preferred(*await self._candidates(timeout), now_ms):
             attempt = parameters | {"machine_id": machine_id, "reserved_ms": mark}
-            left = max(0.0, deadline - time.monotonic())
-            ceiling = await self._write(take, attempt, left)
+            ceiling = await self._write(take, attempt, deadline.left)
             if ceiling is not None:
                 return MachineIdLease(machine_id, mark, ceiling, nonce, lease)
         raise PersistenceFailedError(

@@ -15,9 +15,10 @@ from sqlalchemy import Connection
 from redis_cluster_kit.errors import Execution, JoinRefusedError, PersistenceFailedError
 
 from .database import Database
+from .deadline import Deadline
 from .statements import Statement
 
-_USER_INFO = re.compile(r"^([A-Za-z][\w+.-]*://)?[^/?]*@")
+_USER_INFO = re.compile(r"^([A-Za-z][\w+.-]*://)?[^?]*@")
 
 
 class Difference(NamedTuple):
@@ -112,21 +113,23 @@ class RecordStore:
         def work(connection: Connection) -> None:
             connection.execute(insert, parameters)
 
-        standing = await self.read(timeout=timeout)
+        deadline = Deadline(timeout)
+        standing = await self.read(timeout=deadline.left)
         if standing is None:
-            await self._database.statement(work, timeout=timeout)
-            standing = await self.read(timeout=timeout)
+            await self._database.statement(work, timeout=deadline.left)
+            standing = await self.read(timeout=deadline.left)
         return self._required(standing)
 
     async def add_groups(self, counts: Mapping[str, int], *, timeout: float) -> ClusterRecord:
         """Add the groups the record does not have; `JoinRefusedError` if it has one with another count."""
+        deadline = Deadline(timeout)
         while True:
-            found = await self._read(timeout)
+            found = await self._read(deadline.left)
             revision, standing = (0, None) if found is None else found
             record = self._required(standing)
             _refuse_other_counts(record, counts)
             grown = record.with_groups(counts)
-            if grown == record or await self._replace(revision, grown, timeout):
+            if grown == record or await self._replace(revision, grown, deadline.left):
                 return grown
 
     async def _read(self, timeout: float) -> tuple[int, ClusterRecord] | None:

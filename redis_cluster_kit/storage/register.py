@@ -48,7 +48,7 @@ class FenceRegister:
             return {}
         parameters = self._parameters(group) | {
             "nonce": nonce,
-            "proposals": msgspec.json.encode(proposals).decode(),
+            "proposals": msgspec.json.encode(dict(proposals)).decode(),
         }
         grant = _GRANT.on(self._database.dialect)
 

@@ -15,6 +15,7 @@ from redis_cluster_kit.errors import Execution, FencedError, PersistenceFailedEr
 from redis_cluster_kit.identity import ShardId
 
 from .database import Database
+from .deadline import Deadline
 from .fenced import HeldFence, fenced
 from .statements import Statement
 
@@ -98,6 +99,7 @@ class SqlState:
         `FencedError`: another owner has the shard. After an `UNKNOWN` failure call again with the same
         `commit_id`: a write that went through is found by it and not repeated.
         """
+        deadline = Deadline(timeout)
         held = HeldFence(self._namespace, shard.group, shard.number, fence, nonce)
         parameters = held.parameters() | {
             "name": name,
@@ -114,7 +116,7 @@ class SqlState:
 
         version = await self._database.statement(work, timeout=timeout)
         if version is None:
-            version = await self._look_again(held, name, expected_version, commit_id, timeout)
+            version = await self._look_again(held, name, expected_version, commit_id, deadline.left)
         return Written(version)
 
     async def read(self, name: str, *, timeout: float) -> StoredState | None:

@@ -18,6 +18,7 @@ from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from .deadline import Deadline
 from .failures import Attempt, Progress, is_busy, locked, sqlite_failure, timed_out
 from .statements import Dialect
 
@@ -64,7 +65,7 @@ class SqliteExecutor:
         return await self._run(work, timeout, writing=False)
 
     async def _run(self, work: Callable[[Connection], T], timeout: float, *, writing: bool) -> T:
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         attempt = Attempt()
         try:
             # Waiting for a turn ends with the timeout. The hop itself ends by its own deadline, so that no
@@ -82,13 +83,13 @@ class SqliteExecutor:
             failure = locked(timeout, error) if is_busy(error) else sqlite_failure(error, attempt)
             raise failure from error
 
-    def _until(self, once: Callable[[], T], deadline: float) -> T:
+    def _until(self, once: Callable[[], T], deadline: Deadline) -> T:
         """Repeat an attempt that found the file locked, until the deadline or the caller is cancelled."""
         while True:
             try:
                 return once()
             except (SQLAlchemyError, sqlite3.Error) as error:
-                if not is_busy(error) or time.monotonic() >= deadline:
+                if not is_busy(error) or deadline.is_over:
                     raise
             from_thread.check_cancelled()
             time.sleep(random.uniform(*_RETRY_AFTER))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, overload
 
 from redis_cluster_kit.clock import Clock
 
@@ -22,14 +22,22 @@ class FactNeverCameError(AssertionError):
         super().__init__(f"expected {what} within {timeout} s, the last answer was {last!r}")
 
 
+@overload
 async def until(
-    fact: Callable[[], Awaitable[T] | T], *, timeout: float = 10.0, what: str = "", every: float = 0.005
-) -> T:
+    fact: Callable[[], Awaitable[T]], *, timeout: float = 10.0, what: str = "", every: float = 0.005
+) -> T: ...
+@overload
+async def until(
+    fact: Callable[[], T], *, timeout: float = 10.0, what: str = "", every: float = 0.005
+) -> T: ...
+async def until(
+    fact: Callable[[], Any], *, timeout: float = 10.0, what: str = "", every: float = 0.005
+) -> Any:
     """Ask until the answer is true, and return it. An error of the question is raised at once."""
     deadline = Clock.boot() + timeout
     while True:
         answer = fact()
-        value = cast("T", await answer if inspect.isawaitable(answer) else answer)
+        value = await answer if inspect.isawaitable(answer) else answer
         if value:
             return value
         if Clock.boot() > deadline:

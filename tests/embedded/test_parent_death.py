@@ -59,11 +59,12 @@ StartParent = Callable[[str], Parent]
 @pytest.fixture
 def temporary_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A place of their own for temporary folders: the orphans of others are not ours to remove."""
-    with tempfile.TemporaryDirectory() as root:
-        Path(root).chmod(0o755)  # PostgreSQL may run as another user
-        monkeypatch.setattr(tempfile, "tempdir", root)
-        monkeypatch.setenv("TMPDIR", root)  # for the parents
-        yield Path(root)
+    root = folders.make_folder(many_files=True)
+    root.chmod(0o755)  # PostgreSQL may run as another user
+    monkeypatch.setattr(tempfile, "tempdir", str(root))
+    monkeypatch.setenv("TMPDIR", str(root))  # for the parents
+    yield root
+    folders.remove_folder(root)
 
 
 @pytest.fixture

@@ -105,9 +105,8 @@ def test_replica_held_back_lacks_later_writes_until_it_catches_up() -> None:
         assert pair.promote().call("GET", "fence") == "12"  # the fence has gone back
 
 
-@pytest.mark.parametrize("sentinels", [1, 3])
-def test_sentinel_fails_over_to_the_replica(sentinels: int) -> None:
-    with SentinelServers.start(sentinels, down_after_ms=300) as servers:
+def test_sentinels_fail_over_to_the_replica() -> None:
+    with SentinelServers.start(3, down_after_ms=300) as servers:
         assert servers.master_port() == servers.primary.port
         assert re.fullmatch(r"redis\+sentinel://(127\.0\.0\.1:\d+,?)+/main/0", servers.url)
         servers.primary.kill()

@@ -95,22 +95,21 @@ def no_stale_commit(installs: Iterable[Install], commits: Iterable[Commit]) -> V
     """I1: nothing asked for after a newer fence was installed (or committed with) is accepted under an older.
 
     Sound for what clients saw: only what was surely later is judged. `ordered_pairs` counts the pairs that
-    had an order to respect, `takeovers` the commits that had a predecessor under another fence.
+    had an order to respect, `fence_changes` the fences after each resource's first.
     """
-    verdict = Verdict(examined={"installs": 0, "commits": 0, "ordered_pairs": 0, "takeovers": 0})
+    verdict = Verdict(examined={"installs": 0, "commits": 0, "ordered_pairs": 0, "fence_changes": 0})
     installed = by(installs, lambda i: i.resource)
     for resource, rows in by(commits, lambda c: c.resource).items():
         before = installed.get(resource, [])
         verdict.examined["installs"] += len(before)
         verdict.examined["commits"] += len(rows)
         both: list[_Fenced] = [*before, *rows]
+        verdict.examined["fence_changes"] += len({row.fence for row in both}) - 1
         _one_nonce_each(verdict, resource, both)
         past = _highest_by_time(both)
         for commit in rows:
             number, highest = _before(past, commit.invoked_at)
             verdict.examined["ordered_pairs"] += number
-            if highest is not None and highest.fence != commit.fence:
-                verdict.examined["takeovers"] += 1
             if highest is not None and highest.fence > commit.fence:
                 text = f"{resource}: committed under fence {commit.fence} after {highest.fence} was installed"
                 verdict.broken("I1", text, highest, commit)

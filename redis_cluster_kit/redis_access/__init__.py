@@ -1,0 +1,19 @@
+"""The only package that speaks Redis: URLs, lanes, scripts and the names of keys."""
+
+from .keyspace import KINDS, KeyKind, Keyspace, kind_of, reference_page
+from .lanes import Lanes
+from .scripts import Outcome, Script, script_names
+from .urls import RedisUrl
+
+__all__ = [
+    "KINDS",
+    "KeyKind",
+    "Keyspace",
+    "Lanes",
+    "Outcome",
+    "RedisUrl",
+    "Script",
+    "kind_of",
+    "reference_page",
+    "script_names",
+]

@@ -1,0 +1,163 @@
+"""The one module that names keys: every kind with its type, its TTL rule and its hash tag.
+
+`rck:{<namespace>:<partition>}:<kind>[:…]`. Shards of one partition share a Cluster slot, so one script can
+touch all of them. Nothing here talks to a server.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from redis.crc import key_slot
+
+from redis_cluster_kit.identity import ShardId, check_name
+
+
+@dataclass(frozen=True, slots=True)
+class KeyKind:
+    """One kind of key. `ttl` says in words when it goes; a permanent kind stays until somebody deletes it."""
+
+    name: str
+    type: str
+    shape: str
+    ttl: str
+    purpose: str
+    look: str
+    """The redis-cli command that reads one."""
+    permanent: bool = False
+
+
+KINDS: tuple[KeyKind, ...] = (
+    KeyKind("record", "string", "record", "none", "what is fixed at the first join, as JSON", "GET", True),
+    KeyKind(
+        "members", "hash", "members", "10 lease TTLs", "live runners and what each serves, as JSON", "HGETALL"
+    ),
+    KeyKind(
+        "alive",
+        "zset",
+        "alive",
+        "10 lease TTLs",
+        "when each runner's membership ends, server milliseconds",
+        "ZRANGE … 0 -1 WITHSCORES",
+    ),
+    KeyKind(
+        "version", "string", "version", "10 lease TTLs", "grows with every change of the membership", "GET"
+    ),
+    KeyKind(
+        "born", "string", "born", "none", "server time of the first join without a database", "GET", True
+    ),
+    KeyKind("lease", "string", "lease:<group>:<shard>", "the lease TTL", "the runner that holds it", "GET"),
+    KeyKind(
+        "fence",
+        "hash",
+        "fence:<group>:<shard>",
+        "none",
+        "f fence, n nonce, r runner, i inbox, e last fence that ended cleanly, w wanted types",
+        "HGETALL",
+        True,
+    ),
+    KeyKind(
+        "inbox", "stream", "inbox:<runner>", "3 lease TTLs", "nudges for one runner", "XRANGE … - + COUNT 10"
+    ),
+    KeyKind(
+        "state",
+        "hash",
+        "state:<group>:<shard>:<name>",
+        "none",
+        "a singleton's state: f fence, v version, s schema version, b bytes",
+        "HGETALL",
+        True,
+    ),
+)
+_BY_NAME = {kind.name: kind for kind in KINDS}
+_KEY = re.compile(r"rck:\{[A-Za-z0-9_.-]{1,64}:[0-9]{2,5}\}:([a-z]+)(?::.+)?", re.DOTALL)
+
+
+def kind_of(key: str | bytes) -> KeyKind | None:
+    """Return what kind of key this is, None if it is none of ours."""
+    text = key.decode(errors="replace") if isinstance(key, bytes) else key
+    match = _KEY.fullmatch(text)
+    return None if match is None else _BY_NAME.get(match[1])
+
+
+class Keyspace:
+    """The keys of one namespace. Cluster-wide ones live in partition 0."""
+
+    def __init__(self, namespace: str, partitions: int) -> None:
+        self.namespace = check_name("namespace", namespace)
+        self.partitions = partitions
+        self._tags = [f"rck:{{{namespace}:{number:02d}}}:" for number in range(partitions)]
+        self.slots = [key_slot(tag.encode()) for tag in self._tags]
+        home = self._tags[0]
+        self.record = f"{home}record"
+        self.members = f"{home}members"
+        self.alive = f"{home}alive"
+        self.version = f"{home}version"
+        self.born = f"{home}born"
+        self.home_slot = self.slots[0]
+
+    def partition(self, shard: ShardId) -> int:
+        """Return the partition of a shard."""
+        return shard.number % self.partitions
+
+    def slot(self, shard: ShardId) -> int:
+        """Return the Cluster slot of a shard's keys."""
+        return self.slots[shard.number % self.partitions]
+
+    def lease(self, shard: ShardId) -> str:
+        """Return the key that says who holds the shard."""
+        return f"{self._tags[shard.number % self.partitions]}lease:{shard.group}:{shard.number}"
+
+    def fence(self, shard: ShardId) -> str:
+        """Return the key of the shard's installed fence."""
+        return f"{self._tags[shard.number % self.partitions]}fence:{shard.group}:{shard.number}"
+
+    def inbox(self, runner_id: str, partition: int) -> str:
+        """Return where a runner's nudges of one partition arrive."""
+        return f"{self._tags[partition]}inbox:{runner_id}"
+
+    def state(self, shard: ShardId, name: str) -> str:
+        """Return the key of a singleton's cached state."""
+        return f"{self._tags[shard.number % self.partitions]}state:{shard.group}:{shard.number}:{name}"
+
+    def by_partition(self, shards: list[ShardId], most: int = 100) -> list[tuple[int, list[ShardId]]]:
+        """Group shards into what one script may touch: one partition, at most `most` shards."""
+        groups: dict[int, list[ShardId]] = {}
+        for shard in sorted(shards):
+            groups.setdefault(shard.number % self.partitions, []).append(shard)
+        return [
+            (partition, members[start : start + most])
+            for partition, members in sorted(groups.items())
+            for start in range(0, len(members), most)
+        ]
+
+    def pattern(self) -> str:
+        """Return the SCAN pattern of every key of the namespace."""
+        return f"rck:{{{_escape(self.namespace)}:*"
+
+
+@lru_cache(maxsize=1)
+def reference_page() -> str:
+    """Return the generated page that lists every kind."""
+    lines = [
+        "# Keys in Redis",
+        "",
+        "Generated from `redis_cluster_kit/redis_access/keyspace.py`; a test keeps both equal.",
+        "",
+        "Every key begins with `rck:{<namespace>:<partition>}:`; the braces are the Cluster hash tag.",
+        "A shard's partition is its number modulo the number of partitions (16 unless set at the first join).",
+        "Cluster-wide keys live in partition `00`.",
+        "",
+        "| key | type | expires | holds | read it with |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{kind.shape}` | {kind.type} | {kind.ttl} | {kind.purpose} | `{kind.look}` |" for kind in KINDS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)

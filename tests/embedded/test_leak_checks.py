@@ -1,0 +1,57 @@
+"""The fixtures' own promises: a key or a process that a test leaves behind fails the run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+_LEAVES_A_PROCESS = """
+import subprocess
+left = []
+def test_leaves_a_process():
+    left.append(subprocess.Popen(["sleep", "600"]))
+    print("pid", left[0].pid)
+"""
+_LEAVES_A_KEY = """
+names = []
+def test_leaves_a_key(valkey, namespace):
+    names.append(namespace)
+    valkey.call("SET", f"rck:{{{namespace}:00}}:no-such-kind:x", "1")
+def test_sees_no_key(valkey):
+    assert names and valkey.call("DBSIZE") == 0
+"""
+
+
+def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    shutil.copy(Path(__file__).parents[1] / "conftest.py", folder)
+    (folder / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-p", "no:valkey"]
+    return subprocess.run(
+        [*command, "--rootdir", str(folder), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=folder,
+    )
+
+
+def test_process_left_behind_fails_the_run_and_is_killed(tmp_path: Path) -> None:
+    done = _run(tmp_path, _LEAVES_A_PROCESS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 passed, 1 error" in done.stdout
+    assert "processes left behind" in done.stdout
+    assert "sleep 600" in done.stdout
+    pid = int(done.stdout.partition("pid ")[2].split()[0])
+    assert not psutil.pid_exists(pid)
+
+
+def test_key_of_no_kind_fails_its_test_and_is_deleted(tmp_path: Path) -> None:
+    done = _run(tmp_path, _LEAVES_A_KEY)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 passed, 1 error" in done.stdout
+    assert "is of no kind the key space knows" in done.stdout
