@@ -18,7 +18,7 @@ import msgspec
 from redis_cluster_kit.errors import MalformedMessageError, PayloadTooLargeError
 from redis_cluster_kit.snowflake import Snowflake
 
-__all__ = ["MAX_DEPTH", "PAYLOAD_LIMIT", "check_size", "decode", "decode_best_effort", "encode"]
+__all__ = ["MAX_DEPTH", "PAYLOAD_LIMIT", "check_size", "check_type", "decode", "decode_best_effort", "encode"]
 
 T = TypeVar("T")
 
@@ -123,6 +123,26 @@ def check_size(data: bytes, limit: int | None) -> None:
     """Refuse more than `limit` bytes; None allows any number."""
     if limit is not None and len(data) > limit:
         raise PayloadTooLargeError(size=len(data), limit=limit)
+
+
+def check_type(annotation: object) -> None:
+    """TypeError if a value annotated like this can never be decoded, naming the part that cannot."""
+    _decoder(annotation)
+    waiting: list[object] = [msgspec.inspect.type_info(annotation)]
+    seen: dict[int, object] = {}  # holds what it has seen, so that no id is used twice
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, msgspec.inspect.CustomType) and not _is_known(part.cls):
+            raise TypeError(f"{part.cls.__qualname__} is no type that can be sent; use a msgspec type")
+        if isinstance(part, tuple):
+            waiting.extend(cast("tuple[object, ...]", part))
+        elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
+            seen[id(part)] = part
+            waiting.extend(msgspec.structs.astuple(part))
+
+
+def _is_known(kind: type[Any]) -> bool:
+    return kind in (object, Snowflake) or issubclass(kind, _pydantic_models())
 
 
 # Pydantic is never imported here: a model can only come from an application that has imported it.

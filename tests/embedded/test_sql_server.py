@@ -11,7 +11,7 @@ import asyncpg
 import psutil
 import pytest
 
-from redis_cluster_kit.embedded import PostgresServer, ServerStartError
+from redis_cluster_kit.embedded import PostgresServer, ServerStartError, folders
 from redis_cluster_kit.embedded.processes import process_state, wait_until
 
 
@@ -97,9 +97,7 @@ async def test_pause_keeps_connections_and_answers_nothing_until_resume(
 
 def test_own_folder_is_kept_with_its_data() -> None:
     # Not in `tmp_path`: as root the server runs as a user who may not enter it.
-    from redis_cluster_kit.embedded import folders
-
-    home = folders.make_folder()
+    home = folders.make_folder(many_files=True)
     home.chmod(0o755)
     try:
         with PostgresServer.start(home / "own") as server:

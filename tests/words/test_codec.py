@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redis_cluster_kit.codec import MAX_DEPTH, PAYLOAD_LIMIT, decode, decode_best_effort, encode
+from redis_cluster_kit.codec import MAX_DEPTH, PAYLOAD_LIMIT, check_type, decode, decode_best_effort, encode
 from redis_cluster_kit.errors import MalformedMessageError, PayloadTooLargeError
 from redis_cluster_kit.settings import MailboxSettings
 from redis_cluster_kit.snowflake import Snowflake
@@ -159,6 +159,24 @@ def test_a_value_that_holds_itself_is_malformed() -> None:
 def test_a_type_that_cannot_be_decoded_is_the_programmers_mistake() -> None:
     with pytest.raises(TypeError):
         decode(b"\xc0", dict[str, int] | dict[str, str])
+
+
+class Holder(msgspec.Struct):
+    inner: list[Holder]
+    odd: dict[str, Unknowable]
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_types_that_can_be_sent_pass_the_check(type: Any) -> None:
+    check_type(type)
+
+
+@pytest.mark.parametrize(
+    "type", [Unknowable, list[Unknowable], Holder, tuple[int, Unknowable | None], complex]
+)
+def test_a_type_that_can_never_be_decoded_is_named(type: Any) -> None:
+    with pytest.raises(TypeError, match="(Unknowable|complex) is no type that can be sent"):
+        check_type(type)
 
 
 def test_size_limit() -> None:
