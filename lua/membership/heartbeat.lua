@@ -12,14 +12,14 @@
 -- returns absent: the runner is no member (any more)
 -- repeat: safe, it only moves the end
 -- include: membership
-local now = server_ms()
-prune(now)
+local now, lifetime = server_ms(), ttl * 10
+prune(members, alive, version, now, lifetime)
 if extend then
   if redis.call('HEXISTS', members, runner) == 0 then
     return { 'absent' }
   end
-  redis.call('ZADD', alive, 'XX', now + ttl, runner)
-  keep(ttl)
+  redis.call('ZADD', alive, now + ttl, runner)
+  keep({ members, alive, version }, lifetime)
 end
 local current = redis.call('GET', version) or '0'
 if current == known then

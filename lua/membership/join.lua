@@ -9,10 +9,10 @@
 -- returns joined: it is a member from now on
 -- repeat: safe, it says the same again
 -- include: membership
-local now = server_ms()
-prune(now)
+local now, lifetime = server_ms(), ttl * 10
+prune(members, alive, version, now, lifetime)
 redis.call('HSET', members, runner, description)
 redis.call('ZADD', alive, now + ttl, runner)
-changed()
-keep(ttl)
+grow(version, lifetime)
+keep({ members, alive, version }, lifetime)
 return { 'joined' }

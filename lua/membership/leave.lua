@@ -8,12 +8,14 @@
 -- refuses absent: it was none
 -- repeat: safe, the second time finds nothing
 -- include: membership
+local lifetime = math.max(redis.call('PTTL', members), 1)
 if redis.call('HDEL', members, runner) == 0 then
   return { 'absent' }
 end
 redis.call('ZREM', alive, runner)
-changed()
 if redis.call('HLEN', members) == 0 then
   redis.call('DEL', members, alive, version)
+else
+  grow(version, lifetime)
 end
 return { 'left' }

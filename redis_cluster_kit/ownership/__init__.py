@@ -1,9 +1,10 @@
-"""Who owns which shard: leases, fences, membership, placement, hand-off. It knows nothing of what is served."""
+"""Who owns which shard: leases, fences, membership, placement, hand-off. What is served is not its business."""
 
 from .assignment import Candidate, assign
-from .events import ClusterEvent, RunnerJoined, RunnerLeft, ShardGained, ShardLost
-from .fences import FenceRegister, RegisteredFences, WeakFences
-from .holding import OwnedShard
+from .events import ClusterEvent, RunnerJoined, RunnerLeft, ShardGained, ShardLost, Subscribers
+from .fences import FenceKeys, FenceRegister, FenceSource, Installed, RegisteredFences, WeakFences
+from .holding import OwnedShard, ShardWork
+from .inbox import Inbox
 from .lease import LeaseNodes
 from .membership import Member, Membership
 from .rebalancing import Ownership
@@ -11,7 +12,11 @@ from .rebalancing import Ownership
 __all__ = [
     "Candidate",
     "ClusterEvent",
+    "FenceKeys",
     "FenceRegister",
+    "FenceSource",
+    "Inbox",
+    "Installed",
     "LeaseNodes",
     "Member",
     "Membership",
@@ -22,6 +27,8 @@ __all__ = [
     "RunnerLeft",
     "ShardGained",
     "ShardLost",
+    "ShardWork",
+    "Subscribers",
     "WeakFences",
     "assign",
 ]

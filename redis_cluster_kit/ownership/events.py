@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
 from redis_cluster_kit.identity import ShardId
+
+logger = logging.getLogger(__name__)
+
+_BUFFER = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +50,36 @@ class RunnerLeft:
 
 
 ClusterEvent: TypeAlias = ShardGained | ShardLost | RunnerJoined | RunnerLeft
+
+
+class Subscribers:
+    """Hands every event to whoever listens. A listener that falls far behind misses some; nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._streams: set[MemoryObjectSendStream[ClusterEvent]] = set()
+
+    def publish(self, event: ClusterEvent) -> None:
+        """Give the event to every listener."""
+        for stream in self._streams:
+            try:
+                stream.send_nowait(event)
+            except anyio.WouldBlock:
+                logger.warning("a listener of cluster.events() is %d events behind and missed one", _BUFFER)
+
+    async def listen(self) -> AsyncGenerator[ClusterEvent]:
+        """Yield events from now on, until `close`."""
+        sender, receiver = anyio.create_memory_object_stream[ClusterEvent](_BUFFER)
+        self._streams.add(sender)
+        try:
+            with receiver:
+                async for event in receiver:
+                    yield event
+        finally:
+            self._streams.discard(sender)
+            sender.close()
+
+    def close(self) -> None:
+        """End every listener's iteration after what it has not read yet."""
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()

@@ -39,7 +39,7 @@ class FenceSource(Protocol):
     """Gives a runner's leased shards their fences."""
 
     async def establish(self, shards: Iterable[ShardId], *, timeout: float) -> dict[ShardId, int]:
-        """Return the shards whose new fence is installed; those whose lease was lost meanwhile are missing."""
+        """Return the shards whose new fence is installed; those whose lease was lost are missing."""
         ...
 
 

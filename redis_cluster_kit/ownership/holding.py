@@ -6,6 +6,7 @@ time by itself. Getting, renewing and releasing are done elsewhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ class OwnedShard:
         """Set when the shard is to be handed off: finish what is in progress, begin nothing new."""
         self.loss: str = ""
         """Why it was taken away; empty while it is held or handed off."""
+        self._end_by = math.inf
         self._scope = anyio.CancelScope()
         self.extend(deadline)
 
@@ -49,13 +51,14 @@ class OwnedShard:
         """Move the deadline after a renewal."""
         self.deadline = deadline
         # The scope counts on the loop's clock, which stands still while the host is suspended.
-        self._scope.deadline = anyio.current_time() + (deadline - Clock.boot())
+        self._scope.deadline = min(anyio.current_time() + (deadline - Clock.boot()), self._end_by)
 
     def end(self, budget: float) -> None:
         """Begin the hand-off; work that is not done within `budget` seconds is cancelled."""
         if not self.ending.is_set():
             self.ending.set()
-            self._scope.deadline = min(self._scope.deadline, anyio.current_time() + budget)
+            self._end_by = anyio.current_time() + budget
+            self.extend(self.deadline)
 
     def lose(self, reason: str) -> None:
         """Stop the work at once: the shard is somebody else's, or nobody knows."""
@@ -63,9 +66,10 @@ class OwnedShard:
         self._scope.cancel()
 
     async def run(self, work: ShardWork) -> bool:
-        """Run the work inside the scope; return whether it ended by itself, while the shard was still held."""
+        """Run the work, then stay until the hand-off; return whether that ended cleanly, the shard still held."""
         with self._scope:
             await work(self)
+            await self.ending.wait()
         if self._scope.cancelled_caught and not self.ending.is_set():
             self.loss = self.loss or "its lease was not renewed in time"
         return not self._scope.cancelled_caught and self.is_held

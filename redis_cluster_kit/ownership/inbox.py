@@ -18,13 +18,21 @@ class Inbox:
     """One runner's inbox; and the way into the others'."""
 
     def __init__(
-        self, commands: Lanes, readers: Lanes, keyspace: Keyspace, runner_id: str, ttl: timedelta
+        self,
+        commands: Lanes,
+        readers: Lanes,
+        keyspace: Keyspace,
+        runner_id: str,
+        *,
+        ttl: timedelta,
+        block: timedelta,
     ) -> None:
         self._commands = commands
         self._readers = readers
         self._keyspace = keyspace
         self._runner_id = runner_id
         self._ttl_ms = ttl // timedelta(milliseconds=1) * 3
+        self._block_ms = block // timedelta(milliseconds=1)
 
     async def keep(self) -> None:
         """Make the inbox, or prolong it."""
@@ -46,14 +54,13 @@ class Inbox:
                 repeat=True,
             )
 
-    async def nudges(self, block: timedelta) -> AsyncIterator[str]:
+    async def nudges(self) -> AsyncIterator[str]:
         """Yield what nudges are about; ends only by an error or cancellation."""
         key, last = self._keyspace.inbox(self._runner_id, 0), b"$"
-        wait = block // timedelta(milliseconds=1)
         while True:
             reply = await self._readers.call(
                 self._keyspace.home_slot,
-                *("XREAD", "COUNT", 100, "BLOCK", wait, "STREAMS", key, last),
+                *("XREAD", "COUNT", 100, "BLOCK", self._block_ms, "STREAMS", key, last),
                 repeat=True,
             )
             for _, entries in reply or ():

@@ -50,7 +50,9 @@ class Membership:
         await JOIN(
             self._lanes,
             self._keyspace.home_slot,
-            **self._keys(),
+            members=self._keyspace.members,
+            alive=self._keyspace.alive,
+            version=self._keyspace.version,
             runner=self.me.runner_id,
             description=msgspec.json.encode(self.me),
             ttl=self._ttl_ms,
@@ -75,14 +77,23 @@ class Membership:
 
     async def leave(self) -> None:
         """Stop being a member."""
-        await LEAVE(self._lanes, self._keyspace.home_slot, **self._keys(), runner=self.me.runner_id)
+        await LEAVE(
+            self._lanes,
+            self._keyspace.home_slot,
+            members=self._keyspace.members,
+            alive=self._keyspace.alive,
+            version=self._keyspace.version,
+            runner=self.me.runner_id,
+        )
 
     async def _look(self, *, extend: bool) -> bool | None:
         sent = Clock.boot()
         outcome = await HEARTBEAT(
             self._lanes,
             self._keyspace.home_slot,
-            **self._keys(),
+            members=self._keyspace.members,
+            alive=self._keyspace.alive,
+            version=self._keyspace.version,
             runner=self.me.runner_id,
             ttl=self._ttl_ms,
             extend=extend,
@@ -98,13 +109,6 @@ class Membership:
         self.members = {name: member for name, member in sorted(found.items()) if member is not None}
         self._version = outcome.fields[0].decode()
         return True
-
-    def _keys(self) -> dict[str, str]:
-        return {
-            "members": self._keyspace.members,
-            "alive": self._keyspace.alive,
-            "version": self._keyspace.version,
-        }
 
 
 def _read(data: bytes) -> Member | None:

@@ -54,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._unwritten: list[bytes] = []
         self._flush_planned = False
         self._is_paused = False
+        self._is_retired = False
         self._stall_timeout = stall_timeout
         self._progress = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
@@ -87,6 +88,12 @@ class Connection(asyncio.Protocol):
             if transport is not None:
                 transport.abort()
 
+    def retire(self) -> None:
+        """Close as soon as nothing is owed any more; the owner submits nothing from now on."""
+        self._is_retired = True
+        if not self._owed:
+            self.abort("retired")
+
     async def close(self) -> None:
         """Close, and wait until the socket is gone."""
         self.abort("closed by this side")
@@ -110,6 +117,8 @@ class Connection(asyncio.Protocol):
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.abort(f"the server sent what is not an answer ({type(error).__name__})")
+        if self._is_retired and not owed:
+            self.abort("retired")
 
     def pause_writing(self) -> None:
         self._is_paused = True

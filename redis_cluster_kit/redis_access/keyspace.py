@@ -48,6 +48,15 @@ KINDS: tuple[KeyKind, ...] = (
     KeyKind(
         "born", "string", "born", "none", "server time of the first join without a database", "GET", True
     ),
+    KeyKind(
+        "machines",
+        "hash",
+        "machines",
+        "none",
+        "without a database: machine id to its last reserved server millisecond and its holder",
+        "HGETALL",
+        True,
+    ),
     KeyKind("lease", "string", "lease:<group>:<shard>", "the lease TTL", "the runner that holds it", "GET"),
     KeyKind(
         "fence",
@@ -72,14 +81,18 @@ KINDS: tuple[KeyKind, ...] = (
     ),
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
-_KEY = re.compile(r"rck:\{[A-Za-z0-9_.-]{1,64}:[0-9]{2,5}\}:([a-z]+)(?::.+)?", re.DOTALL)
+_NAME = "[A-Za-z0-9_.-]{1,64}"
+_TAG = re.compile(rf"rck:\{{{_NAME}:[0-9]{{2,5}}\}}:(([a-z]+)(?::.*)?)")
+_REST = {kind.name: re.compile(re.sub("<[a-z]+>", _NAME, kind.shape)) for kind in KINDS}
 
 
 def kind_of(key: str | bytes) -> KeyKind | None:
     """Return what kind of key this is, None if it is none of ours."""
     text = key.decode(errors="replace") if isinstance(key, bytes) else key
-    match = _KEY.fullmatch(text)
-    return None if match is None else _BY_NAME.get(match[1])
+    match = _TAG.fullmatch(text)
+    if match is None or match[2] not in _REST or _REST[match[2]].fullmatch(match[1]) is None:
+        return None
+    return _BY_NAME[match[2]]
 
 
 class Keyspace:
@@ -96,6 +109,7 @@ class Keyspace:
         self.alive = f"{home}alive"
         self.version = f"{home}version"
         self.born = f"{home}born"
+        self.machines = f"{home}machines"
         self.home_slot = self.slots[0]
 
     def partition(self, shard: ShardId) -> int:
@@ -147,7 +161,7 @@ def reference_page() -> str:
         "Generated from `redis_cluster_kit/redis_access/keyspace.py`; a test keeps both equal.",
         "",
         "Every key begins with `rck:{<namespace>:<partition>}:`; the braces are the Cluster hash tag.",
-        "A shard's partition is its number modulo the number of partitions (16 unless set at the first join).",
+        "A shard's partition is its number modulo the number of partitions (16, or as set at the first join).",
         "Cluster-wide keys live in partition `00`.",
         "",
         "| key | type | expires | holds | read it with |",

@@ -16,7 +16,8 @@ from redis_cluster_kit.errors import Execution, JoinRefusedError, PersistenceFai
 from redis_cluster_kit.settings import RedisSettings
 
 from .connection import Connection, Dialling, ReplyError, connect, pack
-from .failures import ErrorReply, classify, lost
+from .failures import ErrorReply, classify, doubtful, lost
+from .sharing import SharedAttempt
 from .topology import topology_for
 from .urls import Endpoint, RedisUrl
 
@@ -35,36 +36,51 @@ class Lane:
         self.endpoint = endpoint
         self._dialling = dialling
         self._connection: Connection | None = None
-        self._opening = asyncio.Lock()
+        self._retired: list[Connection] = []
+        self._is_closed = False
+        self._opening = SharedAttempt(self._live, self._connect)
 
     async def call(self, packed: bytes) -> Any:
         """Send one packed command and return its reply, an error reply included."""
         connection = self._connection
         if connection is None or connection.is_lost:
-            connection = await self._open()
+            connection = await self._opening.get()
         return await connection.submit(packed)
 
     async def call_asking(self, packed: bytes) -> Any:
         """The same for a slot that is on its way to this server."""
         connection = self._connection
         if connection is None or connection.is_lost:
-            connection = await self._open()
-        asking = connection.submit(_ASKING)
-        reply = connection.submit(packed)
-        await asking
-        return await reply
+            connection = await self._opening.get()
+        connection.submit(_ASKING)  # holds for the next command only; that one's answer says all there is
+        return await connection.submit(packed)
 
-    async def close(self) -> None:
-        """Close the connection, if there is one."""
+    def renew(self) -> None:
+        """Open another connection for what comes next; what is owed on this one is still waited for."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.close()
+            connection.retire()
+            self._retired = [one for one in (*self._retired, connection) if not one.is_lost]
 
-    async def _open(self) -> Connection:
-        async with self._opening:
-            if self._connection is None or self._connection.is_lost:
-                self._connection = await connect(self.endpoint, self._dialling)
-            return self._connection
+    async def close(self) -> None:
+        """Close what is open; nothing is opened from now on."""
+        self._is_closed = True
+        connection, self._connection = self._connection, None
+        for one in (*self._retired, *(() if connection is None else (connection,))):
+            await one.close()
+
+    def _live(self) -> Connection | None:
+        connection = self._connection
+        return None if connection is None or connection.is_lost else connection
+
+    async def _connect(self) -> Connection:
+        _refuse_if(self._is_closed)
+        connection = await connect(self.endpoint, self._dialling)
+        if self._is_closed:  # meanwhile
+            await connection.close()
+        _refuse_if(self._is_closed)
+        self._connection = connection
+        return connection
 
 
 class Lanes:
@@ -135,7 +151,6 @@ class Lanes:
 
     async def call_each_master(self, *words: Word) -> list[Any]:
         """Send a command to every server that holds slots: for settings and other facts about servers."""
-        self._refuse_if_closed()
         replies: list[Any] = []
         for endpoint in await self._topology.masters():
             reply = await self._lane(endpoint).call(pack(words))
@@ -152,17 +167,22 @@ class Lanes:
         deadline = loop.time() + self._retry_for
         pause = _FIRST_PAUSE
         asking: Endpoint | None = None
+        may_have_run = False
         while True:
             if seen is not None:
-                asking = self._learn(seen)
-                _raise_unless_repeatable(seen, repeat)
+                asking = self._learn(slot, seen)
+                error = _error(seen)
+                if may_have_run:  # what is surely so of this attempt says nothing about the earlier one
+                    error = doubtful(error)
+                if self._is_closed or not _is_repeatable(seen, repeat):
+                    raise error
+                may_have_run = error.execution is Execution.UNKNOWN
                 # A redirection is followed at once; everything else is given a moment.
                 if not (isinstance(seen, ErrorReply) and seen.code in ("MOVED", "ASK")) or pause > 0.05:
                     if loop.time() + pause > deadline:
-                        raise _error(seen)
+                        raise error
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            self._refuse_if_closed()
             try:
                 reply = await self._attempt(slot, packed, asking)
             except PersistenceFailedError as error:
@@ -181,43 +201,46 @@ class Lanes:
             self._routes[slot] = lane
         return await lane.call(packed)
 
-    def _learn(self, seen: PersistenceFailedError | ErrorReply) -> Endpoint | None:
+    def _learn(self, slot: int, seen: PersistenceFailedError | ErrorReply) -> Endpoint | None:
         """Doubt the routes where the failure gives reason to; return where an ASK points."""
         if isinstance(seen, ErrorReply):
-            if seen.code == "ASK":
-                return _pointed_at(seen.text)
+            lane = self._routes.get(slot)
+            if seen.code == "ASK" and lane is not None:
+                return _pointed_at(seen.text, lane.endpoint.host)
             if not seen.doubts_route:
                 return None
+            if seen.is_demoted and lane is not None:
+                lane.renew()
         self._topology.forget()
         self._routes.clear()
         return None
 
     def _lane(self, endpoint: Endpoint) -> Lane:
+        _refuse_if(self._is_closed)
         lane = self._lanes.get(endpoint)
         if lane is None:
             lane = self._lanes[endpoint] = Lane(endpoint, self._dialling)
         return lane
 
-    def _refuse_if_closed(self) -> None:
-        if self._is_closed:
-            raise lost(Execution.NOT_EXECUTED, "these lanes are closed")
+
+def _refuse_if(is_closed: bool) -> None:
+    if is_closed:
+        raise lost(Execution.NOT_EXECUTED, "these lanes are closed")
 
 
-def _raise_unless_repeatable(seen: PersistenceFailedError | ErrorReply, repeat: bool) -> None:
-    error = _error(seen)
-    if not error.is_retryable or (isinstance(seen, ErrorReply) and not seen.passes):
-        raise error
-    if error.execution is Execution.UNKNOWN and not repeat:
-        raise error
+def _is_repeatable(seen: PersistenceFailedError | ErrorReply, repeat: bool) -> bool:
+    if isinstance(seen, ErrorReply):
+        return seen.passes
+    return seen.is_retryable and (repeat or seen.execution is not Execution.UNKNOWN)
 
 
 def _error(seen: PersistenceFailedError | ErrorReply) -> PersistenceFailedError:
     return seen.to_error() if isinstance(seen, ErrorReply) else seen
 
 
-def _pointed_at(redirection: str) -> Endpoint:
+def _pointed_at(redirection: str, asked: str) -> Endpoint:
     host, _, port = redirection.split()[2].rpartition(":")
-    return Endpoint(host, int(port))
+    return Endpoint(host or asked, int(port))
 
 
 def _tls_context(settings: RedisSettings) -> ssl.SSLContext:

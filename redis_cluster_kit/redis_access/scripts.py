@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from redis_cluster_kit.errors import Execution, PersistenceFailedError
 
 from .connection import pack
+from .failures import doubtful
 from .lanes import Lanes, Word
 
 _DECLARED = re.compile(r"-- (each )?(key|arg) ([a-z_]+) \((\w+)\): (.+)")
@@ -48,6 +49,9 @@ class Header:
     words: dict[str, str] = field(default_factory=dict[str, str])
     """outcome word -> "returns" or "refuses" (changes nothing)"""
     each_words: dict[str, str] = field(default_factory=dict[str, str])
+    fields: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """outcome word -> the names of what comes with it"""
+    each_fields: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
     def repeats_group(self) -> bool:
@@ -61,7 +65,7 @@ class Script:
     def __init__(self, name: str, text: str, includes: Mapping[str, str]) -> None:
         self.name = name
         self.header, body = _parse(name, text)
-        included = "\n".join(_without_header(includes[part]) for part in self.header.notes.get("include", []))
+        included = "\n".join(_include(name, part, includes) for part in self.header.notes.get("include", []))
         self.plain_text = f"{_preamble(self.header)}\n{included}\n{body}"
         """For servers that do not know the first line."""
         self.text = f"{self.header.shebang}\n{self.plain_text}"
@@ -88,10 +92,17 @@ class Script:
                 slot, pack(("EVALSHA", self.sha, *rest)), repeat=self.is_repeatable
             )
         except PersistenceFailedError as error:
-            if not error.detail.startswith(_NO_SCRIPT):
+            if _NO_SCRIPT not in error.detail:
                 raise
-            reply = await lanes.call_packed(slot, pack(("EVAL", self.text, *rest)), repeat=self.is_repeatable)
+            may_have_run = error.execution is Execution.UNKNOWN  # before the server forgot the script
+            reply = await self._send_text(lanes, slot, rest, may_have_run)
         return self.read(reply)
+
+    async def _send_text(self, lanes: Lanes, slot: int, rest: tuple[Word, ...], may_have_run: bool) -> Any:
+        try:
+            return await lanes.call_packed(slot, pack(("EVAL", self.text, *rest)), repeat=self.is_repeatable)
+        except PersistenceFailedError as error:
+            raise doubtful(error) if may_have_run else error from error.cause
 
     def bind(
         self, values: Mapping[str, Word], each: Sequence[Mapping[str, Word]]
@@ -119,6 +130,8 @@ class Script:
             raise _unexpected(self.name, head)
         if not self._each_words or self.header.words[word] == "refuses":
             return Outcome(word, tuple(rest))
+        if not rest or not isinstance(rest[-1], list):
+            raise _unexpected(self.name, reply)
         return Outcome(word, tuple(rest[:-1]), tuple(self._read_each(item) for item in rest[-1]))
 
     def _read_each(self, item: Any) -> Outcome:
@@ -163,8 +176,12 @@ def _parse(name: str, text: str) -> tuple[Header, str]:
     for note in ("purpose", "repeat"):
         if note not in header.notes:
             raise ValueError(f"{name}.lua says no {note}")
+    if not header.notes["repeat"][0].startswith(("safe, ", "unsafe, ")):
+        raise ValueError(f"{name}.lua: repeat is safe or unsafe, and says why")
     if not header.words:
         raise ValueError(f"{name}.lua returns nothing")
+    if header.repeats_group != bool(header.each_words):
+        raise ValueError(f"{name}.lua: a repeated group and the answers for each belong together")
     return header, "\n".join(lines[end:]) + "\n"
 
 
@@ -177,10 +194,17 @@ def _read_line(name: str, header: Header, line: str) -> None:
         table = header.keys if what == "key" else header.arguments
         if each:
             table = header.each_keys if what == "key" else header.each_arguments
+        names = (header.keys, header.arguments, header.each_keys, header.each_arguments)
+        if any(item in others for others in names) or item == "each":
+            raise ValueError(f"{name}.lua names {item} twice")
         table[item] = kind
     elif match := _ANSWER.fullmatch(line):
-        each, what, word, _, _ = match.groups()
-        (header.each_words if each else header.words)[word] = what
+        each, what, word, fields, _ = match.groups()
+        words = header.each_words if each else header.words
+        if word in words:
+            raise ValueError(f"{name}.lua answers {word} twice")
+        words[word] = what
+        (header.each_fields if each else header.fields)[word] = tuple(fields.split())
     elif match := _NOTE.fullmatch(line):
         header.notes.setdefault(match[1], []).append(match[2])
     else:
@@ -215,12 +239,14 @@ def _preamble(header: Header) -> str:
     return " ".join(parts)
 
 
-def _without_header(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
+def _include(name: str, part: str, includes: Mapping[str, str]) -> str:
+    if part not in includes:
+        raise ValueError(f"{name}.lua includes {part}, there is no include/{part}.lua")
+    return "\n".join(line for line in includes[part].splitlines() if not line.startswith("--"))
 
 
 def _check_names(where: str, expected: frozenset[str], given: Mapping[str, Word]) -> None:
-    if given.keys() != expected:
+    if set(given) != expected:
         missing, extra = sorted(expected - given.keys()), sorted(given.keys() - expected)
         raise TypeError(f"script {where}: missing {missing}, unknown {extra}")
 

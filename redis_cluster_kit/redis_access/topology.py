@@ -12,9 +12,11 @@ from redis_cluster_kit.errors import Execution, PersistenceFailedError
 
 from .connection import Connection, Dialling, ReplyError, connect, pack
 from .failures import classify, lost
+from .sharing import SharedAttempt
 from .urls import Endpoint, RedisUrl
 
 _T = TypeVar("_T")
+_Ranges = list[tuple[int, int, Endpoint]]
 
 
 class Topology(Protocol):
@@ -57,17 +59,20 @@ class Sentinel:
         self._sentinels = sentinels
         self._servers = servers
         self._primary: Endpoint | None = None
+        self._search = SharedAttempt(lambda: self._primary, self._find)
 
     async def locate(self, slot: int) -> Endpoint:  # noqa: ARG002 (one primary: any slot is there)
-        if self._primary is None:
-            self._primary = await _first_answer(self._url.endpoints, self._ask)
-        return self._primary
+        return self._primary or await self._search.get()
 
     def forget(self) -> None:
         self._primary = None
 
     async def masters(self) -> list[Endpoint]:
         return [await self.locate(0)]
+
+    async def _find(self) -> Endpoint:
+        self._primary = await _first_answer(self._url.endpoints, self._ask)
+        return self._primary
 
     async def _ask(self, sentinel: Endpoint) -> Endpoint:
         reply = await _ask_once(
@@ -92,33 +97,44 @@ class Cluster:
         self._seeds = tuple(seeds)
         self._dialling = dialling
         self._known: list[Endpoint] = []
-        self._ranges: list[tuple[int, int, Endpoint]] = []
+        self._ranges: _Ranges | None = None
+        self._search = SharedAttempt(lambda: self._ranges, self._find)
 
     async def locate(self, slot: int) -> Endpoint:
-        if not self._ranges:
-            self._ranges = await _first_answer(dict.fromkeys((*self._known, *self._seeds)), self._ask)
-            self._known = await self.masters()
-        for first, last, endpoint in self._ranges:
+        for first, last, endpoint in self._ranges or await self._search.get():
             if first <= slot <= last:
                 return endpoint
-        self._ranges = []
+        self._ranges = None
         raise lost(Execution.NOT_EXECUTED, f"no server of the cluster holds slot {slot}")
 
     def forget(self) -> None:
-        self._ranges = []
+        self._ranges = None
 
     async def masters(self) -> list[Endpoint]:
-        if not self._ranges:
-            await self.locate(0)
-        return list(dict.fromkeys(endpoint for _, _, endpoint in self._ranges))
+        return _owners(self._ranges or await self._search.get())
 
-    async def _ask(self, seed: Endpoint) -> list[tuple[int, int, Endpoint]]:
+    async def _find(self) -> _Ranges:
+        self._ranges = await _first_answer(dict.fromkeys((*self._known, *self._seeds)), self._ask)
+        self._known = _owners(self._ranges)
+        return self._ranges
+
+    async def _ask(self, seed: Endpoint) -> _Ranges:
         reply = await _ask_once(seed, self._dialling, "CLUSTER", "SLOTS")
-        # A server that does not know its own name answers with an empty host: the one we asked.
+        if not reply:
+            raise lost(Execution.NOT_EXECUTED, f"{seed} knows no server that holds slots")
         return [
-            (first, last, Endpoint((master[0] or b"").decode() or seed.host, master[1]))
+            (first, last, Endpoint(_host(master[0], seed.host), master[1]))
             for first, last, master, *_ in reply
         ]
+
+
+def _owners(ranges: _Ranges) -> list[Endpoint]:
+    return list(dict.fromkeys(endpoint for _, _, endpoint in ranges))
+
+
+def _host(named: bytes | None, asked: str) -> str:
+    # A server that does not know its own name answers without one, or with "?": the one we asked.
+    return asked if named in (None, b"", b"?") else named.decode()
 
 
 def topology_for(url: RedisUrl, servers: Dialling, sentinels: Dialling) -> Topology:

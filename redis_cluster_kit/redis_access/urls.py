@@ -111,7 +111,9 @@ class RedisUrl:
 
 def _parameters(query: str) -> dict[str, str]:
     values = {name: found[-1] for name, found in parse_qs(query, keep_blank_values=True).items()}
-    for name in values.keys() - _PARAMETERS:
+    for name in sorted(values.keys() - _PARAMETERS):
+        if "@" in query:  # a password with a question mark, most likely: its second half is no name to show
+            raise ValueError("in a Redis URL a question mark of the user or password is written %3F")
         raise ValueError(f"a Redis URL has no parameter {name!r}; known: {', '.join(sorted(_PARAMETERS))}")
     return values
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from sqlalchemy import URL, Connection, make_url
+from sqlalchemy import URL, Connection, make_url, text
 from sqlalchemy.exc import ArgumentError
 
 from redis_cluster_kit.errors import JoinRefusedError
@@ -25,6 +25,7 @@ Work = Callable[[Connection], T]
 
 _DRIVERS = "postgresql+asyncpg://… or sqlite+aiosqlite:///…"
 _PREPARE_TIMEOUT = 30.0
+_PING = text("SELECT 1")
 
 
 class Executor(Protocol):
@@ -100,6 +101,10 @@ class Database:
             await migrations.bring_up(self, timeout=timeout)
         else:
             await migrations.check(self, timeout=timeout)
+
+    async def ping(self, *, timeout: float) -> None:
+        """See whether the database answers; `PersistenceFailedError` if it does not."""
+        await self.read(lambda connection: connection.execute(_PING).scalar(), timeout=timeout)
 
     def _open(self) -> Executor:
         if self._executor is None:

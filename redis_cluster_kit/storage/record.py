@@ -69,7 +69,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Read `to_json()` back; `PersistenceFailedError` if it is not a record."""
         try:
             return msgspec.json.decode(data, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PersistenceFailedError(
                 store="cluster record",
                 execution=Execution.REFUSED,

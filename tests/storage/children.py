@@ -1,10 +1,11 @@
-"""What the other runners do in the storage tests: one command at a time, each on a database of its own opening.
+"""What the other runners do in the storage tests: one command at a time, on a database each opens itself.
 
 A child opens the database, says `ready`, waits for the word to go, acts, and says `done` with what it saw.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -16,10 +17,17 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.errors import KitError
+from redis_cluster_kit.errors import FencedError, KitError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.settings import DatabaseSettings
-from redis_cluster_kit.storage import ClusterRecord, Database, FenceRegister, MachineIds, RecordStore, SqlState
+from redis_cluster_kit.storage import (
+    ClusterRecord,
+    Database,
+    FenceRegister,
+    MachineIds,
+    RecordStore,
+    SqlState,
+)
 from redis_cluster_kit.testing import commands, emit
 
 TIMEOUT = 10.0
@@ -123,29 +131,39 @@ async def stop_inside_transaction(database: Database, namespace: str) -> None:
     await database.transaction(work, timeout=TIMEOUT)
 
 
-async def stale_first_write(database: Database, namespace: str) -> str:
-    """Own a shard, lose it to another owner, then try to write a state that nobody has written yet."""
+async def stale_first_write(database: Database, namespace: str) -> dict[str, list[dict[str, Any]]]:
+    """Own a shard, lose it, then try to write a state nobody has written yet; the present owner writes after.
+
+    Return what was installed and what was accepted, for `no_stale_commit`.
+    """
     register, states = FenceRegister(database, namespace), SqlState(database, namespace)
-    mine = (await register.grant("g", {0: 0}, "stale", timeout=TIMEOUT))[0]
-    await register.grant("g", {0: 0}, "present", timeout=TIMEOUT)
-    try:
-        await states.write(
-            "report",
-            ShardId("g", 0),
-            fence=mine,
-            nonce="stale",
-            expected_version=0,
-            body=b"stale",
-            schema_version=1,
-            commit_id="c",
-            timeout=TIMEOUT,
-        )
-    except KitError as error:
-        refusal = type(error).__name__
-    else:
-        refusal = "none"
-    found = await states.read("report", timeout=TIMEOUT)
-    return f"{refusal}, {'nothing' if found is None else 'a row'} stored"
+    installs: list[dict[str, Any]] = []
+    for nonce in ("stale", "present"):
+        invoked = Clock.boot()
+        fence = (await register.grant("g", {0: 0}, nonce, timeout=TIMEOUT))[0]
+        installs.append(_row(fence, nonce, invoked))
+    commits: list[dict[str, Any]] = []
+    for owner in installs:
+        invoked = Clock.boot()
+        with contextlib.suppress(FencedError, PersistenceFailedError):
+            written = await states.write(
+                "report",
+                ShardId("g", 0),
+                fence=owner["fence"],
+                nonce=owner["nonce"],
+                expected_version=0,
+                body=owner["nonce"].encode(),
+                schema_version=1,
+                commit_id=owner["nonce"],
+                timeout=TIMEOUT,
+            )
+            commits.append(_row(owner["fence"], owner["nonce"], invoked) | {"version": written.version})
+    return {"installs": installs, "commits": commits}
+
+
+def _row(fence: int, nonce: str, invoked: float) -> dict[str, Any]:
+    times = {"invoked_at": invoked, "completed_at": Clock.boot()}
+    return {"resource": "report", "fence": fence, "nonce": nonce} | times
 
 
 ACTIONS: dict[str, Callable[..., Awaitable[Any]]] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import asyncpg
 import pytest
@@ -20,7 +20,7 @@ from redis_cluster_kit.storage import Database
 from redis_cluster_kit.testing import ChildProcess, until
 
 TTL = timedelta(seconds=5)
-CREW = 8
+CREW = 4
 CHILDREN = Path(__file__).with_name("children.py")
 
 
@@ -66,7 +66,7 @@ class Crew:
         acting = self.members[: len(calls)]
         assert len(acting) == len(calls)
         await self.begin(url, calls, ttl=ttl)
-        done = await asyncio.gather(*(member.event("done", timeout=30) for member in acting))
+        done = await asyncio.gather(*(member.wait_for("done", timeout=30) for member in acting))
         failed = [event["error"] for event in done if "error" in event.fields]
         assert not failed, failed
         return [event["result"] for event in done]
@@ -76,18 +76,16 @@ class Crew:
         acting = list(zip(self.members, calls, strict=False))
         for member, call in acting:
             await member.send({"url": url, "ttl": ttl, **call})
-        await asyncio.gather(*(member.event("ready", timeout=30) for member, _ in acting))
+        await asyncio.gather(*(member.wait_for("ready", timeout=30) for member, _ in acting))
         for member, _ in acting:
             await member.send("go")
 
 
 @pytest.fixture(scope="session")
 async def crew() -> AsyncIterator[Crew]:
-    """Eight other runners, started once: an interpreter costs more than everything they do."""
+    """Four other runners, started once: an interpreter costs more than everything they do."""
     async with AsyncExitStack() as stack:
-        members = [
-            ChildProcess(f"{CHILDREN}:serve", name=f"crew-{number}") for number in range(CREW)
-        ]
+        members = [ChildProcess(f"{CHILDREN}:serve", name=f"crew-{number}") for number in range(CREW)]
         await asyncio.gather(*(stack.enter_async_context(member) for member in members))
         yield Crew(members)
 
@@ -148,7 +146,7 @@ async def connect_raw(url: str) -> Any:
 
 
 @asynccontextmanager
-async def _held_postgres(url: str) -> AsyncIterator[HeldPostgres]:
+async def _held_postgres(url: str) -> AsyncGenerator[HeldPostgres]:
     connection, monitor = await connect_raw(url), await connect_raw(url)
     try:
         await connection.execute("BEGIN")
@@ -159,7 +157,7 @@ async def _held_postgres(url: str) -> AsyncIterator[HeldPostgres]:
 
 
 @asynccontextmanager
-async def _held_sqlite(url: str, database: Database) -> AsyncIterator[HeldSqlite]:
+async def _held_sqlite(url: str, database: Database) -> AsyncGenerator[HeldSqlite]:
     count = 0
 
     def attempt(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -180,14 +178,22 @@ async def _held_sqlite(url: str, database: Database) -> AsyncIterator[HeldSqlite
 
 
 @pytest.fixture
-async def held(database: Database, database_url: str) -> AsyncIterator[Held]:
+def hold(database_url: str) -> Callable[[Database], AbstractAsyncContextManager[Held]]:
+    """Begin somebody else's transaction in the same database and keep it open inside the block."""
+
+    def begin(database: Database) -> AbstractAsyncContextManager[Held]:
+        return _held_sqlite(database_url, database) if database.is_sqlite else _held_postgres(database_url)
+
+    return begin
+
+
+@pytest.fixture
+async def held(
+    database: Database, hold: Callable[[Database], AbstractAsyncContextManager[Held]]
+) -> AsyncIterator[Held]:
     """Somebody else's open transaction in the same database."""
-    if database.is_sqlite:
-        async with _held_sqlite(database_url, database) as sqlite:
-            yield sqlite
-    else:
-        async with _held_postgres(database_url) as postgres:
-            yield postgres
+    async with hold(database) as holder:
+        yield holder
 
 
 @pytest.fixture
@@ -197,11 +203,48 @@ async def held_postgres(postgres_database: Database, postgres_url: str) -> Async
         yield holder
 
 
-async def until_waited_for(held: Held) -> None:
-    await until(held.is_waited_for, what="somebody waiting for the open transaction")
+@pytest.fixture
+def waited_for() -> Callable[[Held], Awaitable[None]]:
+    """Wait until somebody is stuck behind a held transaction."""
+
+    async def wait(held: Held) -> None:
+        await until(held.is_waited_for, what="somebody waiting for the open transaction")
+
+    return wait
+
+
+# --- Past the kit ---
+
+
+Raw: TypeAlias = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
+
+
+def _past_the_kit(url: str) -> Raw:
+    async def run(statement: str) -> list[tuple[Any, ...]]:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            assert parsed.database is not None
+            connection = sqlite3.connect(parsed.database, timeout=5, isolation_level=None)
+            try:
+                return connection.execute(statement).fetchall()
+            finally:
+                connection.close()
+        session = await connect_raw(url)
+        try:
+            return [tuple(row) for row in await session.fetch(statement)]
+        finally:
+            await session.close()
+
+    return run
 
 
 @pytest.fixture
-def waited_for() -> Callable[[Held], Any]:
-    """Wait until somebody is stuck behind a held transaction."""
-    return until_waited_for
+def raw(database_url: str) -> Raw:
+    """Run one statement as a person at the database's own prompt would."""
+    return _past_the_kit(database_url)
+
+
+@pytest.fixture
+def raw_postgres(postgres_url: str) -> Raw:
+    """The same, on PostgreSQL only."""
+    return _past_the_kit(postgres_url)

@@ -141,7 +141,15 @@ class Unknowable:
 
 @pytest.mark.parametrize(
     "value",
-    [Unknowable(), [Unknowable()], 2**64, -(2**63) - 1, "\ud800", {Item("a").name: len}, Locked(secret="x")],
+    [
+        Unknowable(),
+        [Unknowable()],
+        2**64,
+        -(2**63) - 1,
+        "\ud800",
+        {Item("a").name: len},
+        Locked(secret=pydantic.SecretStr("x")),
+    ],
     ids=["class", "inside", "large", "small", "surrogate", "function", "secret"],
 )
 def test_what_cannot_be_sent_is_malformed(value: object) -> None:
@@ -175,7 +183,7 @@ def test_types_that_can_be_sent_pass_the_check(type: Any) -> None:
     "type", [Unknowable, list[Unknowable], Holder, tuple[int, Unknowable | None], complex]
 )
 def test_a_type_that_can_never_be_decoded_is_named(type: Any) -> None:
-    with pytest.raises(TypeError, match="(Unknowable|complex) is no type that can be sent"):
+    with pytest.raises(TypeError, match=r"(Unknowable|complex) is no type that can be sent"):
         check_type(type)
 
 
@@ -198,12 +206,10 @@ def test_the_depth_limit_is_exact(value: object, max_depth: int) -> None:
         assert encode(value, max_depth=max_depth) == whole
         assert decode(whole, object, max_depth=max_depth) == value
         return
-    for attempt in (
-        lambda: encode(value, max_depth=max_depth),
-        lambda: decode(whole, object, max_depth=max_depth),
-    ):
-        with pytest.raises(MalformedMessageError, match=f"nest deeper than {max_depth}"):
-            attempt()
+    with pytest.raises(MalformedMessageError, match=f"nest deeper than {max_depth}"):
+        encode(value, max_depth=max_depth)
+    with pytest.raises(MalformedMessageError, match=f"nest deeper than {max_depth}"):
+        decode(whole, object, max_depth=max_depth)
 
 
 EVERY_HEAD = [
@@ -280,7 +286,11 @@ def test_damaged_bytes_raise_only_our_errors(value: object, type: Any, data: st.
 
 class TestPydantic:
     def order(self, **changes: Any) -> Order:
-        given = {"id": uuid4(), "due": datetime(2026, 11, 18, 1, 2, 3, 4, UTC), "price": Decimal("1.10")}
+        given: dict[str, Any] = {
+            "id": uuid4(),
+            "due": datetime(2026, 11, 18, 1, 2, 3, 4, UTC),
+            "price": Decimal("1.10"),
+        }
         return Order(**(given | changes))
 
     def test_round_trip_of_a_strict_model(self) -> None:

@@ -30,25 +30,25 @@ names = st.from_regex(r"\A[A-Za-z0-9_.-]{1,64}\Z")
 entity_ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=100).filter(
     lambda text: len(text.encode()) <= 512
 )
-message_ids = st.builds(
-    lambda nonce, number: f"{nonce:012x}-{number}", st.integers(0, 2**48 - 1), st.integers(0, 10**18)
+message_ids = st.tuples(st.integers(0, 2**48 - 1), st.integers(0, 10**18)).map(
+    lambda parts: f"{parts[0]:012x}-{parts[1]}"
 )
 
 
 @pytest.mark.parametrize(
     ("type", "id", "count", "shard"),
     [
-        ("account", "alice", 100, 14),
-        ("account", "bob", 100, 33),
-        ("Account", "alice", 100, 96),
-        ("account", "café ☕", 100, 41),
-        ("a", "b" * 512, 100, 90),
+        ("account", "alice", 100, 83),
+        ("account", "bob", 100, 35),
+        ("Account", "alice", 100, 73),
+        ("account", "café ☕", 100, 5),
+        ("a", "b" * 512, 100, 45),
         ("account", "alice", 1, 0),
-        ("account", "alice", 10_000, 5214),
+        ("account", "alice", 10_000, 7283),
     ],
 )
 def test_golden_shards(type: str, id: str, count: int, shard: int) -> None:
-    """A change here moves every entity of every cluster to another shard."""
+    """A change here moves every entity of every cluster; the values were made with coreutils' `b2sum`."""
     assert shard_number(type, id, count) == shard
 
 
@@ -63,7 +63,7 @@ def test_shards_are_spread_evenly() -> None:
     counts = [0] * 100
     for number in range(10_000):
         counts[shard_number("account", f"user-{number}", 100)] += 1
-    assert 40 < min(counts)
+    assert min(counts) > 40
     assert max(counts) < 160
 
 
@@ -100,7 +100,7 @@ def test_bad_names_are_refused_and_shown(name: str) -> None:
 
 
 def test_a_name_is_text() -> None:
-    with pytest.raises(TypeError, match="an? type name must be text, got bytes"):
+    with pytest.raises(TypeError, match=r"an? type name must be text, got bytes"):
         check_name("type", b"account")
 
 
@@ -161,7 +161,7 @@ def test_golden_message_id() -> None:
     ],
 )
 def test_what_is_no_message_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="message id|name is|entity id"):
+    with pytest.raises(ValueError, match=r"message id|name is|entity id"):
         parse_message_id(text)
 
 
@@ -177,10 +177,11 @@ def test_any_text_is_a_message_id_or_a_value_error(text: str) -> None:
 def test_message_ids_are_unique_across_threads() -> None:
     ids = MessageIds(new_nonce())
     found: list[list[str]] = [[] for _ in range(4)]
-    threads = [
-        threading.Thread(target=lambda mine=mine: mine.extend(ids.next() for _ in range(2_000)))
-        for mine in found
-    ]
+
+    def take(mine: list[str]) -> None:
+        mine.extend(ids.next() for _ in range(2_000))
+
+    threads = [threading.Thread(target=take, args=(mine,)) for mine in found]
     for thread in threads:
         thread.start()
     for thread in threads:

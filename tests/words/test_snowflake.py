@@ -179,10 +179,11 @@ def test_the_last_millisecond_of_all_is_the_end() -> None:
 def test_threads_never_get_the_same_one() -> None:
     ids = SnowflakeGenerator(1, -1, NOW + 10_000, Wall())
     found: list[list[Snowflake]] = [[] for _ in range(4)]
-    threads = [
-        threading.Thread(target=lambda mine=mine: mine.extend(ids.next() for _ in range(3_000)))
-        for mine in found
-    ]
+
+    def take(mine: list[Snowflake]) -> None:
+        mine.extend(ids.next() for _ in range(3_000))
+
+    threads = [threading.Thread(target=take, args=(mine,)) for mine in found]
     for thread in threads:
         thread.start()
     for thread in threads:

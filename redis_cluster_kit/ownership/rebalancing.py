@@ -1,0 +1,367 @@
+"""Ownership at work: one runner takes the shards it should own, keeps them, and hands them off.
+
+Every loop here may fail at any time and goes on: what one round misses the next one finds. Nothing here
+protects a write; leases only say who should write, fences decide who can.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import anyio
+from anyio.abc import TaskGroup
+
+from redis_cluster_kit.clock import Clock
+from redis_cluster_kit.errors import PersistenceFailedError
+from redis_cluster_kit.identity import ShardId
+from redis_cluster_kit.settings import LeaseSettings
+
+from .events import ClusterEvent, RunnerJoined, RunnerLeft, ShardGained, ShardLost
+from .fences import FenceKeys, FenceSource, Installed
+from .holding import OwnedShard, ShardWork
+from .inbox import Inbox
+from .lease import LeaseNodes
+from .membership import Member, Membership
+from .plan import incomparable_types, plan_shards
+
+logger = logging.getLogger(__name__)
+
+CHECK_EVERY = 0.5
+_LEAVE_TIMEOUT = 2.0
+
+
+class Ownership:
+    """The shards of one runner. `running()` joins, takes its share and gives everything back at the end."""
+
+    def __init__(
+        self,
+        *,
+        groups: Mapping[str, int],
+        settings: LeaseSettings,
+        budget: timedelta,
+        clock: Clock,
+        leases: LeaseNodes,
+        keys: FenceKeys,
+        fences: FenceSource,
+        membership: Membership,
+        inbox: Inbox,
+        serve: ShardWork,
+        publish: Callable[[ClusterEvent], None],
+    ) -> None:
+        self._shards = [ShardId(group, number) for group, count in groups.items() for number in range(count)]
+        self._groups = dict(groups)
+        self._settings = settings
+        self._budget = budget.total_seconds()
+        self._ttl = settings.ttl.total_seconds()
+        self._clock = clock
+        self._leases = leases
+        self._keys = keys
+        self._fences = fences
+        self._membership = membership
+        self._inbox = inbox
+        self._serve = serve
+        self._publish = publish
+        self._runner_id = membership.me.runner_id
+        self._owned: dict[ShardId, OwnedShard] = {}
+        self._closing: dict[ShardId, tuple[OwnedShard, bool]] = {}
+        self._plan: dict[ShardId, str] = {}
+        self._planned_for: Mapping[str, Member] | None = None
+        self._free_before: frozenset[ShardId] = frozenset()
+        self._orphans: frozenset[ShardId] = frozenset()
+        self._next_survey = 0.0
+        self._failed_takes = 0
+        self._take_after = 0.0
+        self._wake = anyio.Event()
+        self._ended = anyio.Event()
+        self._tasks: TaskGroup | None = None
+        self.is_draining = False
+        self.trouble: dict[str, str] = {}
+        """What does not work at the moment, by the round that met it; empty when all is well."""
+
+    @property
+    def owned(self) -> Mapping[ShardId, OwnedShard]:
+        """The shards this runner owns now."""
+        return self._owned
+
+    @property
+    def missing(self) -> list[ShardId]:
+        """The shards this runner should own and does not."""
+        return [
+            shard for shard, who in self._plan.items() if who == self._runner_id and shard not in self._owned
+        ]
+
+    @property
+    def incomparable_groups(self) -> list[str]:
+        """Groups whose runners serve types that do not contain one another: give them a `shard_group` each."""
+        return incomparable_types(self._membership.members)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Be a member and own shards; at the end everything is handed off as far as the stores can be reached."""
+        await self._inbox.keep()
+        await self._membership.join()
+        await self._membership.refresh()
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            rounds: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
+                ("membership", self._ttl / 3, self._beat),
+                ("leases", self._ttl / 3, self._renew),
+                ("shards", self._settings.look_every.total_seconds(), self._look),
+                ("fences", CHECK_EVERY, self._check),
+                ("release", self._ttl, self._release),
+                ("nudges", 0.0, self._listen),
+            ]
+            for name, every, do in rounds:
+                tasks.start_soon(self._repeat, name, every, do)
+            await self._nudge_others("members")
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.drain()
+                    tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_TIMEOUT):
+            await self._leave()
+
+    async def drain(self) -> None:
+        """Give every shard away; returns when none is left, after the budget at the latest."""
+        await self.begin_drain()
+        with anyio.move_on_after(self._budget + self._ttl):
+            while self._owned or self._closing:
+                await anyio.sleep(0.005)
+
+    def drain_soon(self) -> None:
+        """Begin the drain in the background."""
+        if self._tasks is not None:
+            self._tasks.start_soon(self.begin_drain)
+
+    async def begin_drain(self) -> None:
+        """Tell the others that this runner goes, and begin every hand-off."""
+        if self.is_draining:
+            return
+        self.is_draining = True
+        with anyio.move_on_after(_LEAVE_TIMEOUT):
+            try:
+                await self._membership.drain()
+                await self._nudge_others("members")
+                # A look of our own: hand-offs are nudged to whoever gets the shards.
+                await self._membership.refresh()
+                await self._replan()
+            except PersistenceFailedError as error:
+                logger.warning("draining without telling the others: %s", error)
+        for owned in list(self._owned.values()):
+            owned.end(self._budget)
+
+    # Rounds
+
+    async def _repeat(self, name: str, every: float, do: Callable[[], Awaitable[None]]) -> None:
+        """Run a round again and again. A failure is kept in `trouble` until a round succeeds."""
+        while True:
+            started = Clock.boot()
+            pause = every
+            try:
+                await do()
+            except PersistenceFailedError as error:
+                self._note(name, str(error))
+                pause = min(every, self._ttl / 10) or 0.1
+            except Exception as error:
+                # A round that stops for good would lose every shard in silence.
+                logger.exception("the %s round failed", name)
+                self._note(name, f"{type(error).__name__}: {error}")
+                pause = max(every, 0.5)
+            else:
+                self.trouble.pop(name, None)
+            await self._pause(name, max(0.0, pause - (Clock.boot() - started)))
+
+    async def _pause(self, name: str, seconds: float) -> None:
+        if name == "release":
+            await self._ended.wait()
+            self._ended = anyio.Event()
+        elif name == "shards":
+            with anyio.move_on_after(seconds):
+                await self._wake.wait()
+            self._wake = anyio.Event()
+        else:
+            await anyio.sleep(seconds)
+
+    def _note(self, name: str, text: str) -> None:
+        if name not in self.trouble:
+            logger.warning("%s: %s", name, text)
+        self.trouble[name] = text
+
+    async def _beat(self) -> None:
+        """Stay a member and keep the inbox."""
+        before = self._membership.members
+        if await self._membership.heartbeat():
+            self._members_changed(before)
+            self._wake.set()
+        await self._inbox.keep()
+
+    async def _renew(self) -> None:
+        """Prolong the leases of everything owned or being given back."""
+        held = {**{shard: owned for shard, (owned, _) in self._closing.items()}, **self._owned}
+        if not held:
+            return
+        renewal = await self._leases.renew(held)
+        for shard, deadline in renewal.renewed.items():
+            held[shard].extend(deadline)
+        for shard in renewal.lost:
+            held[shard].lose("its lease was lost")
+        if len(renewal.renewed) + len(renewal.lost) < len(held):
+            raise self._leases.too_few()
+
+    async def _look(self) -> None:
+        """See who is there, plan anew if that changed, and take what is missing."""
+        before = self._membership.members
+        if await self._membership.refresh():
+            self._members_changed(before)
+        if self._runner_id not in self._membership.members:
+            await self._membership.heartbeat()
+        if self._planned_for is not self._membership.members:
+            await self._replan()
+        if Clock.boot() >= self._next_survey:
+            self._next_survey = Clock.boot() + self._ttl / 3
+            await self._survey()
+        await self._take_missing()
+
+    async def _check(self) -> None:
+        """See whether the installed fences are still ours: a store that forgot is noticed here."""
+        held = dict(self._owned)
+        if not held:
+            return
+        answers = await self._keys.check({shard: owned.fence for shard, owned in held.items()})
+        for shard, word in answers.items():
+            if word != "ok":
+                held[shard].lose(f"its fence is {word}")
+
+    async def _listen(self) -> None:
+        """Wake up on nudges."""
+        async for _ in self._inbox.nudges():
+            self._wake.set()
+
+    # Taking
+
+    async def _take_missing(self) -> None:
+        if self.is_draining or Clock.boot() < self._take_after:
+            return
+        wanted = [
+            shard for shard in {*self.missing, *self._orphans} if self._is_untouched(shard)
+        ]
+        if wanted:
+            await self._take(wanted)
+
+    def _is_untouched(self, shard: ShardId) -> bool:
+        return shard not in self._owned and shard not in self._closing
+
+    async def _take(self, shards: Iterable[ShardId]) -> None:
+        """Lease, then fence: a shard is ours only with both."""
+        started = Clock.boot()
+        deadlines = await self._leases.acquire(shards)
+        if not deadlines:
+            return
+        fences: dict[ShardId, int] = {}
+        try:
+            fences = await self._fences.establish(
+                deadlines, timeout=max(0.001, self._ttl / 3 - (Clock.boot() - started))
+            )
+        except (PersistenceFailedError, TimeoutError) as error:
+            self._note("fence grants", str(error) or "no fence within a third of the TTL")
+        else:
+            self.trouble.pop("fence grants", None)
+        for shard, fence in fences.items():
+            if Clock.boot() < deadlines[shard] and not self.is_draining:
+                self._begin(OwnedShard(shard, fence, self._keys.nonce, deadlines[shard]))
+        unused = [shard for shard in deadlines if shard not in self._owned]
+        if unused:
+            await self._leases.release(unused)
+        self._back_off(failed=not fences)
+
+    def _back_off(self, *, failed: bool) -> None:
+        self._failed_takes = self._failed_takes + 1 if failed else 0
+        if failed:
+            most = min(self._ttl, 0.1 * 2**self._failed_takes)
+            self._take_after = Clock.boot() + random.uniform(most / 2, most)
+
+    def _begin(self, owned: OwnedShard) -> None:
+        assert self._tasks is not None
+        self._owned[owned.shard] = owned
+        self._orphans -= {owned.shard}
+        self._publish(ShardGained(owned.shard, owned.fence))
+        self._tasks.start_soon(self._hold, owned)
+
+    # Holding and giving back
+
+    async def _hold(self, owned: OwnedShard) -> None:
+        """Let the work run as long as the shard is ours; whatever ends it, the shard is given back."""
+        was_clean = False
+        try:
+            was_clean = await owned.run(self._serve)
+        except Exception:
+            logger.exception("the work of shard %s failed", owned.shard)
+            owned.lose("its work failed")
+            self._back_off(failed=True)
+        finally:
+            reason = owned.loss or ("handed off" if was_clean else "not done within the drain budget")
+            del self._owned[owned.shard]
+            self._closing[owned.shard] = (owned, was_clean)
+            self._publish(ShardLost(owned.shard, owned.fence, was_clean, reason))
+            self._ended.set()
+
+    async def _release(self) -> None:
+        """Note which fences ended cleanly, release the leases, wake who comes next."""
+        batch = dict(self._closing)
+        if not batch:
+            return
+        try:
+            clean = {shard: owned.fence for shard, (owned, was_clean) in batch.items() if was_clean}
+            if clean:
+                await self._keys.close(clean)
+        finally:
+            await self._leases.release(batch)
+            for shard in batch:
+                self._closing.pop(shard, None)
+            self._wake.set()
+        successors = {self._plan.get(shard, self._runner_id) for shard in batch} - {self._runner_id}
+        await self._inbox.nudge(successors & self._membership.members.keys(), "free")
+
+    # Seeing
+
+    async def _replan(self) -> None:
+        """Place every shard anew and begin the hand-off of those that belong elsewhere."""
+        members = self._membership.members
+        installed: Mapping[ShardId, Installed | None] = await self._keys.survey(self._shards)
+        self._plan = plan_shards(self._groups, members, installed, self._clock.now_ms())
+        self._planned_for = members
+        for shard, owned in list(self._owned.items()):
+            if self._plan.get(shard, self._runner_id) != self._runner_id:
+                owned.end(self._budget)
+
+    async def _survey(self) -> None:
+        """Look for shards that stay free although somebody should own them; anyone may take those."""
+        owners = await self._leases.owners(self._shards)
+        free = frozenset(shard for shard, owner in owners.items() if owner is None)
+        self._orphans = free & self._free_before
+        self._free_before = free
+
+    def _members_changed(self, before: Mapping[str, Member]) -> None:
+        now = self._membership.members
+        for runner_id in sorted(now.keys() - before.keys()):
+            self._publish(RunnerJoined(runner_id))
+        for runner_id in sorted(before.keys() - now.keys()):
+            self._publish(RunnerLeft(runner_id))
+
+    async def _nudge_others(self, about: str) -> None:
+        await self._inbox.nudge(self._membership.members.keys() - {self._runner_id}, about)
+
+    async def _leave(self) -> None:
+        try:
+            await self._leases.release(self._closing)
+            await self._membership.leave()
+            await self._inbox.remove()
+            await self._nudge_others("members")
+        except PersistenceFailedError as error:
+            logger.warning("leaving without telling the others, the membership ends by itself: %s", error)
