@@ -106,23 +106,20 @@ class RedisMachineIds:
     async def renew(self, now_ms: int) -> int:  # noqa: ARG002
         """Return the new ceiling."""
         assert self._id is not None
-        outcome = await self._renew(self._span)
+        outcome = await RENEW(
+            self._lanes,
+            self._keyspace.home_slot,
+            machines=self._keyspace.machines,
+            id=self._id,
+            nonce=self._nonce,
+            span=self._span,
+        )
         if outcome.word == "lost":
             raise FencedError(shard=f"machine id {self._id}", store="redis", detail="it is not ours any more")
         return int(outcome.fields[0])
 
     async def release(self) -> None:
         """Nothing to do: the reservation ends by itself."""
-
-    async def _renew(self, span: int):  # noqa: ANN202
-        return await RENEW(
-            self._lanes,
-            self._keyspace.home_slot,
-            machines=self._keyspace.machines,
-            id=self._id or 0,
-            nonce=self._nonce,
-            span=span,
-        )
 
 
 class IdMaker:

@@ -37,7 +37,7 @@ class Membership:
     def __init__(
         self, lanes: Lanes, keyspace: Keyspace, clock: Clock, member: Member, ttl: timedelta
     ) -> None:
-        self._lanes = lanes
+        self.lanes = lanes
         self._keyspace = keyspace
         self._clock = clock
         self._ttl_ms = ttl // timedelta(milliseconds=1)
@@ -48,7 +48,7 @@ class Membership:
     async def join(self) -> None:
         """Become a member, or say something new of oneself."""
         await JOIN(
-            self._lanes,
+            self.lanes,
             self._keyspace.home_slot,
             members=self._keyspace.members,
             alive=self._keyspace.alive,
@@ -78,7 +78,7 @@ class Membership:
     async def leave(self) -> None:
         """Stop being a member."""
         await LEAVE(
-            self._lanes,
+            self.lanes,
             self._keyspace.home_slot,
             members=self._keyspace.members,
             alive=self._keyspace.alive,
@@ -89,7 +89,7 @@ class Membership:
     async def _look(self, *, extend: bool) -> bool | None:
         sent = Clock.boot()
         outcome = await HEARTBEAT(
-            self._lanes,
+            self.lanes,
             self._keyspace.home_slot,
             members=self._keyspace.members,
             alive=self._keyspace.alive,

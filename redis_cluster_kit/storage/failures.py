@@ -25,6 +25,8 @@ class Attempt:
     """One attempt's progress, moved forward by whoever runs it."""
 
     progress: Progress = Progress.CONNECTING
+    is_abandoned: bool = False
+    """Its caller has gone: nothing more is begun or committed for it."""
 
 
 # The server answered these, so it took the statement back. Class 40 without 40003 ("completion unknown").

@@ -116,7 +116,13 @@ class SqlState:
 
         version = await self._database.statement(work, timeout=timeout)
         if version is None:
-            version = await self._look_again(held, name, expected_version, commit_id, deadline.left)
+            try:
+                version = await self._look_again(held, name, expected_version, commit_id, deadline.left)
+            except PersistenceFailedError as error:
+                if error.execution is Execution.NOT_EXECUTED:
+                    # The look did not happen: an earlier write under this commit id may have gone through.
+                    raise _unknown(error) from error
+                raise
         return Written(version)
 
     async def read(self, name: str, *, timeout: float) -> StoredState | None:

@@ -10,6 +10,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 import anyio
@@ -74,6 +75,7 @@ class SqliteExecutor:
                 return await to_thread.run_sync(
                     self._until,
                     lambda: self._attempt(work, attempt, writing=writing),
+                    attempt,
                     deadline,
                     limiter=self._writer if writing else self._readers,
                 )
@@ -82,14 +84,17 @@ class SqliteExecutor:
         except (SQLAlchemyError, sqlite3.Error) as error:
             failure = locked(timeout, error) if is_busy(error) else sqlite_failure(error, attempt)
             raise failure from error
+        finally:
+            # anyio waits for the hop when a scope is cancelled; asyncio's `task.cancel()` leaves it running.
+            attempt.is_abandoned = True
 
-    def _until(self, once: Callable[[], T], deadline: Deadline) -> T:
+    def _until(self, once: Callable[[], T], attempt: Attempt, deadline: Deadline) -> T:
         """Repeat an attempt that found the file locked, until the deadline or the caller is cancelled."""
         while True:
             try:
                 return once()
             except (SQLAlchemyError, sqlite3.Error) as error:
-                if not is_busy(error) or deadline.is_over:
+                if not is_busy(error) or deadline.is_over or attempt.is_abandoned:
                     raise
             from_thread.check_cancelled()
             time.sleep(random.uniform(*_RETRY_AFTER))
@@ -102,6 +107,8 @@ class SqliteExecutor:
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
             attempt.progress = Progress.IN_TRANSACTION
             result = work(connection)
+            if attempt.is_abandoned:
+                raise CancelledError
             if writing:
                 attempt.progress = Progress.COMMITTING
             connection.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -169,5 +170,5 @@ async def test_no_timestamp_is_given_twice_whatever_clocks_and_holders_do(
     ranges = sorted(given.values())
     assert len(ranges) > 15
     assert refused > 3
-    for (one, _, ceiling), (other, floor, _) in zip(ranges, ranges[1:], strict=False):
+    for (one, _, ceiling), (other, floor, _) in itertools.pairwise(ranges):
         assert one != other or floor >= ceiling

@@ -154,7 +154,8 @@ async def poor_url(postgres: PostgresServer, postgres_url: str) -> AsyncIterator
     role, database = f"r_{uuid.uuid4().hex[:12]}", make_url(postgres_url).database
     assert database is not None
     postgres.execute(
-        f"CREATE ROLE {role} LOGIN; ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE ON TABLES TO {role}",
+        f"CREATE ROLE {role} LOGIN; "
+        f"ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE ON TABLES TO {role}",
         database=database,
     )
     yield make_url(postgres_url).set(username=role).render_as_string(hide_password=False)

@@ -57,7 +57,7 @@ async def proxy(server: Any) -> AsyncIterator[Proxy]:
 
 @contextlib.asynccontextmanager
 async def client_of(url: str, **options: Any) -> AsyncGenerator[Client]:
-    settings = {"retry": Retry(NoBackoff(), 0), "socket_timeout": 5.0, **options}
+    settings: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "socket_timeout": 5.0, **options}
     client = redis.asyncio.Redis.from_url(url, **settings)
     try:
         yield client

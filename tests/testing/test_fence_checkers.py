@@ -61,9 +61,13 @@ def test_fences_that_repeat_or_go_back_break_i5(grants: list[Grant]) -> None:
     assert fences_increase(grants).invariants == {"I5"}
 
 
+def lasting_grant(fence: int, begin: int, length: int) -> Grant:
+    return grant(fence, begin, begin + length)
+
+
 GRANTS = st.lists(
     st.builds(
-        lambda fence, begin, length: grant(fence, begin, begin + length),
+        lasting_grant,
         st.integers(1, 6),
         st.integers(0, 20),
         st.integers(0, 6),
@@ -165,9 +169,13 @@ def test_two_owners_at_once_break_i1(spans: list[Span]) -> None:
     assert one_owner(spans).invariants == {"I1"}
 
 
+def lasting_span(owner: str, begin: int, length: int) -> Span:
+    return Span("s", owner, begin, begin + length)
+
+
 SPANS = st.lists(
     st.builds(
-        lambda owner, begin, length: Span("s", owner, begin, begin + length),
+        lasting_span,
         st.sampled_from("abc"),
         st.integers(0, 20),
         st.integers(1, 6),

@@ -178,17 +178,31 @@ def test_a_search_that_grows_too_large_gives_up_aloud() -> None:
 
 
 KINDS: st.SearchStrategy[Literal["read", "write", "cas"]] = st.sampled_from(["read", "write", "cas"])
+
+
+def any_operation(
+    kind: Literal["read", "write", "cas"],
+    begin: int,
+    length: int,
+    value: int,
+    expected: int,
+    done: bool,
+    open_end: bool,
+) -> RegisterOperation:
+    return RegisterOperation(
+        "k",
+        kind,
+        begin,
+        math.inf if open_end else begin + length,
+        value=None if kind == "read" else value,
+        expected=expected if kind == "cas" else None,
+        result=None if open_end else {"read": value, "write": None, "cas": done}[kind],
+    )
+
+
 OPERATIONS = st.lists(
     st.builds(
-        lambda kind, begin, length, value, expected, done, open_end: RegisterOperation(
-            "k",
-            kind,
-            begin,
-            math.inf if open_end else begin + length,
-            value=None if kind == "read" else value,
-            expected=expected if kind == "cas" else None,
-            result=None if open_end else {"read": value, "write": None, "cas": done}[kind],
-        ),
+        any_operation,
         KINDS,
         st.integers(0, 8),
         st.integers(1, 5),

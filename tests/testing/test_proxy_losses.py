@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import pytest
 import redis.asyncio
 from redis.exceptions import ConnectionError as LostError
+from redis.exceptions import NoScriptError
 from redis.exceptions import TimeoutError as LateError
 
 from redis_cluster_kit.testing import FaultNeverFiredError, Proxy, Rule, command, until
@@ -81,7 +82,7 @@ async def test_scripts_are_matched_by_sha_by_argument_and_when_they_ran(
     await direct.script_flush()
     sha = _sha1(ADD)
     by_sha = proxy.lose_reply(command(sha=sha[:8]))
-    with pytest.raises(redis.exceptions.NoScriptError):  # it did not run: not the reply to lose
+    with pytest.raises(NoScriptError):  # it did not run: not the reply to lose
         await client.evalsha(sha, 1, key, "x")
     assert by_sha.count == 0
     await client.eval("return 1", 0)

@@ -17,28 +17,34 @@ def blob(marker: str, data: bytes) -> bytes:
     return b"%s%d\r\n%s\r\n" % (marker.encode(), len(data), data)
 
 
+def line(marker: str, text: str) -> bytes:
+    return f"{marker}{text}\r\n".encode()
+
+
+def array(marker: str, items: list[bytes]) -> bytes:
+    return b"%s%d\r\n%s" % (marker.encode(), len(items), b"".join(items))
+
+
+def pairs_of(marker: bytes, pairs: list[tuple[bytes, bytes]]) -> bytes:
+    return b"%s%d\r\n%s" % (marker, len(pairs), b"".join(k + v for k, v in pairs))
+
+
+def described(pairs: bytes, value: bytes) -> bytes:
+    return pairs + value
+
+
 SCALARS = st.one_of(
-    st.builds(lambda m, t: f"{m}{t}\r\n".encode(), st.sampled_from("+-:_,#("), LINE_TEXT),
+    st.builds(line, st.sampled_from("+-:_,#("), LINE_TEXT),
     st.builds(blob, st.sampled_from("$=!"), st.binary(max_size=40)),
     st.sampled_from([b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"%0\r\n"]),
 )
 
 
 def containers(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    lists = st.builds(
-        lambda m, items: b"%s%d\r\n%s" % (m.encode(), len(items), b"".join(items)),
-        st.sampled_from("*~>"),
-        st.lists(inner, max_size=4),
-    )
-    maps = st.builds(
-        lambda pairs: b"%%%d\r\n%s" % (len(pairs), b"".join(k + v for k, v in pairs)),
-        st.lists(st.tuples(inner, inner), max_size=3),
-    )
-    attributed = st.builds(
-        lambda pairs, value: b"|%d\r\n%s%s" % (len(pairs), b"".join(k + v for k, v in pairs), value),
-        st.lists(st.tuples(inner, inner), max_size=2),
-        inner,
-    )
+    lists = st.builds(array, st.sampled_from("*~>"), st.lists(inner, max_size=4))
+    maps = st.builds(pairs_of, st.just(b"%"), st.lists(st.tuples(inner, inner), max_size=3))
+    attributes = st.builds(pairs_of, st.just(b"|"), st.lists(st.tuples(inner, inner), max_size=2))
+    attributed = st.builds(described, attributes, inner)
     return st.one_of(lists, maps, attributed)
 
 

@@ -1,0 +1,259 @@
+"""One entry of a cluster: everything that lives between joining and leaving, opened in order, closed in reverse.
+
+`Cluster` is what users hold; a `Runner` is made when it is entered and gone when it is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+import anyio
+
+from redis_cluster_kit.clock import Clock
+from redis_cluster_kit.errors import JoinRefusedError, PersistenceFailedError
+from redis_cluster_kit.identity import ShardId, new_nonce, new_runner_id
+from redis_cluster_kit.ids import DatabaseMachineIds, IdMaker, MachineIdSource, RedisMachineIds
+from redis_cluster_kit.joining import (
+    RecordKeeper,
+    boot_id,
+    check_eviction,
+    check_one_host,
+    check_weak_tier,
+    wanted_record,
+)
+from redis_cluster_kit.observe import HealthReport, report
+from redis_cluster_kit.ownership import (
+    FenceKeys,
+    FenceSource,
+    Inbox,
+    LeaseNodes,
+    Member,
+    Membership,
+    Ownership,
+    RegisteredFences,
+    ShardWork,
+    Subscribers,
+    WeakFences,
+)
+from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
+from redis_cluster_kit.settings import Settings
+from redis_cluster_kit.storage import ClusterRecord, Database, FenceRegister, MachineIds, RecordStore
+
+logger = logging.getLogger(__name__)
+
+_AUDIT_EVERY = 30.0
+
+
+class Identity(NamedTuple):
+    """Who a runner is, and what it offers."""
+
+    namespace: str
+    name: str | None
+    hosting: bool
+    groups: Mapping[str, int]
+    serves: Mapping[str, list[str]]
+
+
+class Runner:
+    """A process that joined. Made inside `Runner.joined(...)` only."""
+
+    def __init__(
+        self, redis: str, database: str | None, settings: Settings, identity: Identity, serve: ShardWork
+    ) -> None:
+        self.settings = settings
+        self.nonce = new_nonce()
+        self.runner_id = new_runner_id(identity.name, self.nonce)
+        self.clock = Clock()
+        self.events = Subscribers()
+        self.keyspace = Keyspace(identity.namespace, settings.shards.partitions)
+        self._identity = identity
+        self._serve = serve
+        self._ttl = settings.lease.ttl.total_seconds()
+        url = RedisUrl.parse(redis)
+        self.commands = Lanes(url, settings.redis)
+        self._readers = Lanes(url, settings.redis, role="reader")
+        self._lease_lanes = [self._lease_lane(RedisUrl.parse(node)) for node in settings.lease.nodes or [redis]]
+        self.leases = LeaseNodes(self._lease_lanes, self.keyspace, self.runner_id, settings.lease)
+        self.database = None if database is None else Database(database, settings.database, ttl=settings.lease.ttl)
+        self.keys = FenceKeys(
+            self.commands,
+            self.keyspace,
+            self.runner_id,
+            self.nonce,
+            colocated=not settings.lease.nodes,
+        )
+        self.membership = Membership(
+            self._lease_lane(url) if settings.lease.nodes else self._lease_lanes[0],
+            self.keyspace,
+            self.clock,
+            self._describe(),
+            settings.lease.ttl,
+        )
+        self.ids = IdMaker(self._id_source(), self.clock, self._id_lease())
+        self.ownership: Ownership | None = None
+        self.record: ClusterRecord | None = None
+        self.is_draining = False
+        self._remark = ""
+
+    def _lease_lane(self, url: RedisUrl) -> Lanes:
+        """Leases have a connection of their own, and a lost attempt is not repeated: the next round comes."""
+        return Lanes(url, self.settings.redis, role="lease", retry_for=0.0, stall_timeout=self._ttl / 3)
+
+    def _describe(self) -> Member:
+        return Member(
+            runner_id=self.runner_id,
+            host=socket.gethostname(),
+            boot_id=boot_id(),
+            pid=os.getpid(),
+            weight=self.settings.shards.weight,
+            hosting=self._identity.hosting,
+            serves={group: sorted(names) for group, names in self._identity.serves.items()},
+        )
+
+    def _id_lease(self) -> timedelta:
+        return self.settings.lease.ttl if self.database is None else self.settings.machine_ids.lease
+
+    def _id_source(self) -> MachineIdSource:
+        lease = self.settings.lease
+        if self.database is None:
+            return RedisMachineIds(self.commands, self.keyspace, self.nonce, lease.ttl, lease.margin)
+        ids = MachineIds(self.database, self._identity.namespace)
+        return DatabaseMachineIds(ids, self.nonce, self._id_lease(), self._ttl)
+
+    @asynccontextmanager
+    async def running(self, lifespan: Callable[[], AbstractAsyncContextManager[object]]) -> AsyncGenerator[None]:
+        """Open everything in order, join, and close in reverse."""
+        async with AsyncExitStack() as stack:
+            for lanes in (self.commands, self._readers, *self._lease_lanes, self.membership.lanes):
+                await stack.enter_async_context(lanes)
+            stack.callback(self.events.close)
+            await self._open_database(stack)
+            await self._check()
+            await self.ids_ready()
+            stack.push_async_callback(self.ids.release)
+            await stack.enter_async_context(lifespan())
+            background = await stack.enter_async_context(anyio.create_task_group())
+            background.start_soon(self.ids.keep)
+            background.start_soon(self._audit)
+            stack.callback(background.cancel_scope.cancel)
+            if self._identity.hosting:
+                self.ownership = self._make_ownership()
+                await stack.enter_async_context(self.ownership.running())
+            yield
+
+    async def _open_database(self, stack: AsyncExitStack) -> None:
+        if self.database is not None:
+            await stack.enter_async_context(self.database)
+            await self.database.prepare(self.settings.database.create_tables)
+
+    async def _check(self) -> None:
+        """Everything that may refuse, before anything is taken."""
+        await check_eviction(self.commands, self.settings.redis)
+        await self.membership.refresh()
+        store = None
+        if self.database is None:
+            if self._identity.hosting:
+                await check_weak_tier(self.commands, self.settings.redis)
+        else:
+            store = RecordStore(self.database, self._identity.namespace)
+            if self.database.host_bound:
+                check_one_host(self.membership.me, self.membership.members)
+        self._keeper = RecordKeeper(self.commands, self.keyspace, store, max(self._ttl, 5.0))
+        self.record = await self._keeper.settle(wanted_record(self.settings, self._identity.groups))
+
+    async def ids_ready(self) -> None:
+        """Claim a machine id at once if there is one to be had; otherwise it comes later."""
+        try:
+            await self.ids.refresh()
+        except PersistenceFailedError as error:
+            self.ids.trouble = str(error)
+
+    def _make_ownership(self) -> Ownership:
+        settings = self.settings
+        fences: FenceSource = WeakFences(self.keys)
+        if self.database is not None:
+            fences = RegisteredFences(FenceRegister(self.database, self._identity.namespace), self.keys)
+        inbox = Inbox(
+            self.commands,
+            self._readers,
+            self.keyspace,
+            self.runner_id,
+            ttl=settings.lease.ttl,
+            block=settings.redis.reader_block,
+        )
+        return Ownership(
+            groups=self._identity.groups,
+            settings=settings.lease,
+            budget=settings.drain.budget,
+            clock=self.clock,
+            leases=self.leases,
+            keys=self.keys,
+            fences=fences,
+            membership=self.membership,
+            inbox=inbox,
+            serve=self._serve,
+            publish=self.events.publish,
+        )
+
+    async def _audit(self) -> None:
+        """Now and then: the eviction policy may have been changed, the record wiped."""
+        while True:
+            await anyio.sleep(_AUDIT_EVERY)
+            try:
+                await check_eviction(self.commands, self.settings.redis)
+                assert self.record is not None
+                await self._keeper.write(self.record)
+            except JoinRefusedError as error:
+                self._remark = str(error)
+                logger.error("the cluster is not safe any more: %s", error)  # noqa: TRY400 - no traceback needed
+            except PersistenceFailedError as error:
+                logger.warning("the audit of Redis failed: %s", error)
+            else:
+                self._remark = ""
+
+    def begin_drain(self) -> None:
+        """Start giving shards away."""
+        self.is_draining = True
+        if self.ownership is not None:
+            self.ownership.drain_soon()
+
+    async def drained(self) -> None:
+        """Wait until every shard is given away."""
+        if self.ownership is not None:
+            await self.ownership.drain()
+
+    def owns(self, shard: ShardId) -> bool:
+        """Whether this runner owns the shard now."""
+        owned = None if self.ownership is None else self.ownership.owned.get(shard)
+        return owned is not None and owned.is_held
+
+    async def health(self) -> HealthReport:
+        """Ask the stores, and say what is known."""
+        remarks = [text for text in (self._remark, self.ids.trouble and f"ids: {self.ids.trouble}") if text]
+        if self.ownership is not None:
+            remarks += [
+                f"runners of group {group} serve types that do not contain one another; give each set "
+                "a shard_group of its own"
+                for group in self.ownership.incomparable_groups
+            ]
+        database = self.database
+        return await report(
+            self.runner_id,
+            self.ownership,
+            self.leases,
+            self._ping_redis,
+            None if database is None else lambda timeout: database.ping(timeout=timeout),
+            remarks,
+        )
+
+    async def _ping_redis(self) -> None:
+        with anyio.move_on_after(1.0) as scope:
+            await self.membership.lanes.call(self.keyspace.home_slot, "PING", repeat=True)
+        if scope.cancelled_caught:
+            raise PersistenceFailedError(store="redis", detail="no answer within 1 s")
