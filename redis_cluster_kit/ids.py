@@ -73,7 +73,9 @@ class DatabaseMachineIds:
 class RedisMachineIds:
     """Machine ids of Redis alone; a young or wiped Redis grants none until older ones have run out."""
 
-    def __init__(self, lanes: Lanes, keyspace: Keyspace, nonce: str, ttl: timedelta, margin: timedelta) -> None:
+    def __init__(
+        self, lanes: Lanes, keyspace: Keyspace, nonce: str, ttl: timedelta, margin: timedelta
+    ) -> None:
         self._lanes = lanes
         self._keyspace = keyspace
         self._nonce = nonce

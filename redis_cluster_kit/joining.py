@@ -1,4 +1,4 @@
-"""What must hold before a runner may join: the cluster's record agrees, and no store forgets what it must keep.
+"""What must hold before a runner may join: the record agrees, and no store forgets what it must keep.
 
 Every refusal is a `JoinRefusedError` that names both values. Nothing here is done again later but the check
 of the eviction policy.
@@ -116,9 +116,7 @@ def _other_database(cached: ClusterRecord, found: str) -> JoinRefusedError:
 
 def _refuse_differences(ours: ClusterRecord, standing: ClusterRecord) -> None:
     for difference in ours.differences(standing):
-        raise JoinRefusedError(
-            setting=difference.setting, expected=difference.theirs, found=difference.ours
-        )
+        raise JoinRefusedError(setting=difference.setting, expected=difference.theirs, found=difference.ours)
 
 
 async def check_eviction(lanes: Lanes, settings: RedisSettings) -> None:

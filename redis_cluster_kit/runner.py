@@ -1,4 +1,4 @@
-"""One entry of a cluster: everything that lives between joining and leaving, opened in order, closed in reverse.
+"""One entry of a cluster: what lives between joining and leaving, opened in order, closed in reverse.
 
 `Cluster` is what users hold; a `Runner` is made when it is entered and gone when it is left.
 """
@@ -78,9 +78,13 @@ class Runner:
         url = RedisUrl.parse(redis)
         self.commands = Lanes(url, settings.redis)
         self._readers = Lanes(url, settings.redis, role="reader")
-        self._lease_lanes = [self._lease_lane(RedisUrl.parse(node)) for node in settings.lease.nodes or [redis]]
+        self._lease_lanes = [
+            self._lease_lane(RedisUrl.parse(node)) for node in settings.lease.nodes or [redis]
+        ]
         self.leases = LeaseNodes(self._lease_lanes, self.keyspace, self.runner_id, settings.lease)
-        self.database = None if database is None else Database(database, settings.database, ttl=settings.lease.ttl)
+        self.database = (
+            None if database is None else Database(database, settings.database, ttl=settings.lease.ttl)
+        )
         self.keys = FenceKeys(
             self.commands,
             self.keyspace,
@@ -98,7 +102,7 @@ class Runner:
         self.ids = IdMaker(self._id_source(), self.clock, self._id_lease())
         self.ownership: Ownership | None = None
         self.record: ClusterRecord | None = None
-        self.is_draining = False
+        self.draining = anyio.Event()
         self._remark = ""
 
     def _lease_lane(self, url: RedisUrl) -> Lanes:
@@ -127,7 +131,9 @@ class Runner:
         return DatabaseMachineIds(ids, self.nonce, self._id_lease(), self._ttl)
 
     @asynccontextmanager
-    async def running(self, lifespan: Callable[[], AbstractAsyncContextManager[object]]) -> AsyncGenerator[None]:
+    async def running(
+        self, lifespan: Callable[[], AbstractAsyncContextManager[object]]
+    ) -> AsyncGenerator[None]:
         """Open everything in order, join, and close in reverse."""
         async with AsyncExitStack() as stack:
             for lanes in (self.commands, self._readers, *self._lease_lanes, self.membership.lanes):
@@ -219,7 +225,7 @@ class Runner:
 
     def begin_drain(self) -> None:
         """Start giving shards away."""
-        self.is_draining = True
+        self.draining.set()
         if self.ownership is not None:
             self.ownership.drain_soon()
 
@@ -245,11 +251,11 @@ class Runner:
         database = self.database
         return await report(
             self.runner_id,
-            self.ownership,
-            self.leases,
-            self._ping_redis,
-            None if database is None else lambda timeout: database.ping(timeout=timeout),
-            remarks,
+            ownership=self.ownership,
+            leases=self.leases,
+            ping_redis=self._ping_redis,
+            ping_database=None if database is None else lambda timeout: database.ping(timeout=timeout),
+            remarks=remarks,
         )
 
     async def _ping_redis(self) -> None:

@@ -239,7 +239,9 @@ def _check_shape(handler: object) -> None:
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise TypeError(f"{label}: parameter {parameter.name!r} is positional-only, but travels by name")
         if parameter.annotation is inspect.Parameter.empty:
-            raise TypeError(f"{label}: parameter {parameter.name!r} has no annotation, so nothing can check it")
+            raise TypeError(
+                f"{label}: parameter {parameter.name!r} has no annotation, so nothing can check it"
+            )
 
 
 def _check_raises(handler: Handler, raises: tuple[object, ...]) -> None:

@@ -47,6 +47,7 @@ class HealthReport:
 
 async def report(
     runner_id: str,
+    *,
     ownership: Ownership | None,
     leases: LeaseNodes,
     ping_redis: Callable[[], Awaitable[object]],

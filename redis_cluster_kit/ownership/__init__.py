@@ -1,4 +1,4 @@
-"""Who owns which shard: leases, fences, membership, placement, hand-off. What is served is not its business."""
+"""Who owns which shard: leases, fences, membership, placement, hand-off. What is served it does not know."""
 
 from .assignment import Candidate, assign
 from .events import ClusterEvent, RunnerJoined, RunnerLeft, ShardGained, ShardLost, Subscribers

@@ -53,7 +53,7 @@ ClusterEvent: TypeAlias = ShardGained | ShardLost | RunnerJoined | RunnerLeft
 
 
 class Subscribers:
-    """Hands every event to whoever listens. A listener that falls far behind misses some; nobody waits for it."""
+    """Hands every event to whoever listens; one that falls far behind misses some, nobody waits for it."""
 
     def __init__(self) -> None:
         self._streams: set[MemoryObjectSendStream[ClusterEvent]] = set()

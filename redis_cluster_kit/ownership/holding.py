@@ -66,7 +66,7 @@ class OwnedShard:
         self._scope.cancel()
 
     async def run(self, work: ShardWork) -> bool:
-        """Run the work, then stay until the hand-off; return whether that ended cleanly, the shard still held."""
+        """Run the work, then stay until the hand-off; return whether it ended cleanly, still held."""
         with self._scope:
             await work(self)
             await self.ending.wait()

@@ -77,6 +77,7 @@ class Ownership:
         self._take_after = 0.0
         self._wake = anyio.Event()
         self._ended = anyio.Event()
+        self._emptied = anyio.Event()
         self._tasks: TaskGroup | None = None
         self.is_draining = False
         self.trouble: dict[str, str] = {}
@@ -96,12 +97,12 @@ class Ownership:
 
     @property
     def incomparable_groups(self) -> list[str]:
-        """Groups whose runners serve types that do not contain one another: give them a `shard_group` each."""
+        """Groups whose runners serve types that do not contain one another."""
         return incomparable_types(self._membership.members)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Be a member and own shards; at the end everything is handed off as far as the stores can be reached."""
+        """Be a member and own shards; at the end all are handed off, as far as the stores can be reached."""
         await self._inbox.keep()
         await self._membership.join()
         await self._membership.refresh()
@@ -132,7 +133,8 @@ class Ownership:
         await self.begin_drain()
         with anyio.move_on_after(self._budget + self._ttl):
             while self._owned or self._closing:
-                await anyio.sleep(0.005)
+                self._emptied = anyio.Event()
+                await self._emptied.wait()
 
     def drain_soon(self) -> None:
         """Begin the drain in the background."""
@@ -248,9 +250,7 @@ class Ownership:
     async def _take_missing(self) -> None:
         if self.is_draining or Clock.boot() < self._take_after:
             return
-        wanted = [
-            shard for shard in {*self.missing, *self._orphans} if self._is_untouched(shard)
-        ]
+        wanted = [shard for shard in {*self.missing, *self._orphans} if self._is_untouched(shard)]
         if wanted:
             await self._take(wanted)
 
@@ -325,6 +325,7 @@ class Ownership:
             for shard in batch:
                 self._closing.pop(shard, None)
             self._wake.set()
+            self._emptied.set()
         successors = {self._plan.get(shard, self._runner_id) for shard in batch} - {self._runner_id}
         await self._inbox.nudge(successors & self._membership.members.keys(), "free")
 

@@ -161,7 +161,7 @@ def reference_page() -> str:
         "Generated from `redis_cluster_kit/redis_access/keyspace.py`; a test keeps both equal.",
         "",
         "Every key begins with `rck:{<namespace>:<partition>}:`; the braces are the Cluster hash tag.",
-        "A shard's partition is its number modulo the number of partitions (16, or as set at the first join).",
+        "A shard's partition is its number modulo the number of partitions (16, or as set at first join).",
         "Cluster-wide keys live in partition `00`.",
         "",
         "| key | type | expires | holds | read it with |",

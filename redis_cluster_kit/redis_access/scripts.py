@@ -66,7 +66,8 @@ class Script:
         self.name = name
         self.header, body = _parse(name, text)
         included = "\n".join(_include(name, part, includes) for part in self.header.notes.get("include", []))
-        self.plain_text = f"{_preamble(self.header)}\n{included}\n{body}"
+        # Includes first: they cannot see the locals of the script, so they stay closed.
+        self.plain_text = f"{included}\n{_preamble(self.header)}\n{body}"
         """For servers that do not know the first line."""
         self.text = f"{self.header.shebang}\n{self.plain_text}"
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
@@ -246,7 +247,7 @@ def _include(name: str, part: str, includes: Mapping[str, str]) -> str:
 
 
 def _check_names(where: str, expected: frozenset[str], given: Mapping[str, Word]) -> None:
-    if set(given) != expected:
+    if expected.symmetric_difference(given):
         missing, extra = sorted(expected - given.keys()), sorted(given.keys() - expected)
         raise TypeError(f"script {where}: missing {missing}, unknown {extra}")
 

@@ -116,13 +116,7 @@ class SqlState:
 
         version = await self._database.statement(work, timeout=timeout)
         if version is None:
-            try:
-                version = await self._look_again(held, name, expected_version, commit_id, deadline.left)
-            except PersistenceFailedError as error:
-                if error.execution is Execution.NOT_EXECUTED:
-                    # The look did not happen: an earlier write under this commit id may have gone through.
-                    raise _unknown(error) from error
-                raise
+            version = await self._look_again(held, name, expected_version, commit_id, deadline.left)
         return Written(version)
 
     async def read(self, name: str, *, timeout: float) -> StoredState | None:
@@ -152,7 +146,10 @@ class SqlState:
             row = connection.execute(look, parameters).one_or_none()
             return None if row is None else (row.fence, row.nonce, row.version, row.commit_id)
 
-        found = await self._database.read(work, timeout=timeout)
+        try:
+            found = await self._database.read(work, timeout=timeout)
+        except PersistenceFailedError as error:
+            raise _unseen(error) from error
         if found is None or found[:2] != (held.fence, held.nonce):
             _raise_fenced(held, found)
         _, _, version, stored_commit = found
@@ -164,6 +161,17 @@ class SqlState:
             is_retryable=False,
             detail=f"state of singleton {name!r}: expected version {expected}, found {version or 0}",
         )
+
+
+def _unseen(error: PersistenceFailedError) -> PersistenceFailedError:
+    """Only the look failed, but an earlier write under the same commit id may have gone through."""
+    return PersistenceFailedError(
+        store="database",
+        execution=Execution.UNKNOWN,
+        is_retryable=error.is_retryable,
+        detail=f"the write met no row, and the reason could not be read: {error.detail}",
+        cause=error,
+    )
 
 
 def _raise_fenced(held: HeldFence, found: tuple[int, str, int | None, str | None] | None) -> NoReturn:
