@@ -5,11 +5,12 @@ It may be entered again, on another event loop too. Everything it does while ent
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -17,8 +18,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 import anyio
 import anyio.to_thread
 
-from redis_cluster_kit.entity import Entity, Registry, definition_of
-from redis_cluster_kit.errors import PersistenceFailedError
+from redis_cluster_kit.entity import Entity, EntityDefinition, Registry, define
 from redis_cluster_kit.identity import ShardId, check_entity_id, check_name, shard_number
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import ClusterEvent, OwnedShard
@@ -67,13 +67,14 @@ class Cluster:
         self._name = name
         self._lifespan = lifespan
         self._registry = Registry()
+        self._definitions: Mapping[str, EntityDefinition] = {}
         for entity in entities:
             self._registry.entity(entity)
         for registry in include:
             self._registry.include(registry)
         self._resources: dict[type[Any], Any] = {}
         self._runner: Runner | None = None
-        self._stack: AsyncExitStack | None = None
+        self._life: _Life | None = None
 
     def __repr__(self) -> str:
         state = "not joined" if self._runner is None else self._runner.runner_id
@@ -91,37 +92,42 @@ class Cluster:
     # Joining and leaving
 
     async def __aenter__(self) -> Self:
-        if self._stack is not None:
+        if self._life is not None:
             raise RuntimeError("this cluster is entered already; make a second Cluster for a second runner")
         _require_asyncio()
-        self._registry.close()
-        stack = AsyncExitStack()
-        self._stack = stack
+        self._definitions = self._registry.close()
+        self._life = _Life(self._run)
         try:
-            stores = await stack.enter_async_context(self._open_stores())
-            runner = Runner(stores.redis, stores.database, self.settings, self._identity(), self._serve)
-            self._runner = runner
-            await stack.enter_async_context(runner.running(self._living))
+            await self._life.begin()
         except BaseException:
-            await self._close()
+            self._forget()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
-
-    async def _close(self) -> None:
-        """Leave in order, whatever ended the block; its own error stays what the caller sees."""
-        stack, self._stack = self._stack, None
+        assert self._life is not None
         try:
-            if stack is not None:
-                with anyio.CancelScope(shield=True):
-                    await stack.aclose()
+            await self._life.end()
         finally:
-            self._runner = None
-            self._resources.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._life = None
+        self._runner = None
+        self._resources.clear()
+
+    async def _run(self, joined: Callable[[], Awaitable[None]]) -> None:
+        """Be a runner, from joining to leaving; `joined` returns when it is time to leave."""
+        async with self._open_stores() as stores:
+            runner = Runner(stores.redis, stores.database, self.settings, self._identity(), self._serve)
+            self._runner = runner
+            try:
+                async with runner.running(self._living):
+                    await joined()
+            finally:
+                runner.draining.set()
 
     @asynccontextmanager
     async def _open_stores(self) -> AsyncGenerator[_Stores]:
@@ -138,7 +144,7 @@ class Cluster:
     def _identity(self) -> Identity:
         """What this runner offers: the types of its entities, by shard group."""
         serves: dict[str, list[str]] = {}
-        for definition in self._registry.entities.values():
+        for definition in self._definitions.values():
             serves.setdefault(definition.shard_group, []).append(definition.name)
         if not serves:
             serves = {DEFAULT_GROUP: []}
@@ -190,7 +196,7 @@ class Cluster:
             return cast("T", self._resources[type])
         except KeyError:
             raise LookupError(
-                f"no resource of type {type.__qualname__}: call cluster.provide({type.__qualname__}, …) in lifespan"
+                f"no resource of type {type.__qualname__}: lifespan calls cluster.provide({type.__qualname__}, …)"
             ) from None
 
     # Where things are
@@ -202,7 +208,7 @@ class Cluster:
 
     def shard_of(self, entity: type[Entity[Any]], id: str) -> ShardId:
         """Return the shard an entity belongs to: the same on every pod, and without I/O."""
-        definition = definition_of(entity)
+        definition = define(entity)
         record = None if self._runner is None else self._runner.record
         counts = {} if record is None else record.shard_counts
         count = counts.get(definition.shard_group) or self.settings.shards.count(definition.shard_group)
@@ -238,6 +244,64 @@ class Cluster:
         return self._runner
 
 
+class _Life:
+    """The runner's own asyncio task: its scopes never mix with the caller's, whatever the caller does."""
+
+    def __init__(self, run: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]) -> None:
+        self._run = run
+        self._joined = asyncio.Event()
+        self._over = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Return when the runner has joined; raise what kept it from that."""
+        self._task = asyncio.create_task(self._live(), name="redis_cluster_kit")
+        waiting = asyncio.create_task(self._joined.wait())
+        try:
+            await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._abandon()
+            raise
+        finally:
+            waiting.cancel()
+        if not self._joined.is_set():
+            await self._task
+
+    async def end(self) -> None:
+        """Leave in order, even if the caller was cancelled; a cancellation during that cuts it short."""
+        assert self._task is not None
+        self._over.set()
+        try:
+            with anyio.CancelScope(shield=True):
+                await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            await self._abandon()
+            raise
+
+    async def _abandon(self) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((self._task,))
+
+    async def _live(self) -> None:
+        try:
+            await self._run(self._stay)
+        except BaseExceptionGroup as group:
+            raise _only(group) from None
+
+    async def _stay(self) -> None:
+        self._joined.set()
+        await self._over.wait()
+
+
+def _only(error: BaseException) -> BaseException:
+    """Return what a group of one holds: task groups wrap what passes through them."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 class _EmbeddedCluster(Cluster):
     """A cluster with servers of its own."""
 
@@ -261,7 +325,9 @@ class _EmbeddedCluster(Cluster):
 
 
 def _require_asyncio() -> None:
-    import sniffio
-
-    if sniffio.current_async_library() != "asyncio":
-        raise RuntimeError("the kit runs on anyio's asyncio backend: anyio.run(main, backend='asyncio')")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "the kit runs on anyio's asyncio backend: anyio.run(main, backend='asyncio')"
+        ) from None

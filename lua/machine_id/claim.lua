@@ -6,7 +6,7 @@
 -- arg span (integer): milliseconds to reserve
 -- arg wait (integer): milliseconds after born in which ids of before a wipe may still be in use
 -- returns claimed id floor ceiling: it may issue timestamps above floor and up to ceiling
--- refuses early left: this Redis is too young, or was wiped; ask again in so many milliseconds
+-- returns early left: this Redis is too young, or was wiped; ask again in so many milliseconds
 -- refuses none: all 1024 are leased
 -- repeat: safe, the first one's reservation ends by itself
 local time = redis.call('TIME')

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def within_cluster(**fields: Unpack[ContextFields]) -> AbstractContextManager[Cl
 # The return types hide that this is also a decorator: around an async function it would scope only the
 # making of the coroutine.
 @contextlib.contextmanager
-def _opened(context: ClusterContext) -> Iterator[ClusterContext]:
+def _opened(context: ClusterContext) -> Generator[ClusterContext]:
     token = _CURRENT.set(context)
     try:
         yield context

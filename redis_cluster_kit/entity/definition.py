@@ -6,7 +6,6 @@ rest, when a cluster is entered. Loading, running and saving an entity is done b
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -113,15 +112,14 @@ class _Options:
 
     def check(self, label: str) -> None:
         _check_name(label, "shard group", self.shard_group)
-        _check_whole(label, "mailbox_capacity", self.capacity or 1, 1_000_000)
+        if self.capacity is not None:
+            _check_whole(label, "mailbox_capacity", self.capacity, 1_000_000)
         _check_whole(label, "concurrency", self.concurrency, 10_000)
         _check_whole(label, "state_version", self.state_version, 2**31 - 1)
-        idle: object = self.max_idle
-        if not isinstance(idle, timedelta) or idle <= timedelta():
-            raise TypeError(f"{label}: max_idle must be a timedelta above 0 s, got {idle!r}")
-        retry: object = self.retry
-        if not isinstance(retry, Retry):
-            raise TypeError(f"{label}: retry must be a Retry(...), got {retry!r}")
+        _check_kind(label, "max_idle", self.max_idle, timedelta)
+        if self.max_idle <= timedelta():
+            raise TypeError(f"{label}: max_idle must be above 0 s, got {self.max_idle}")
+        _check_kind(label, "retry", self.retry, Retry)
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ class Entity(Generic[S]):
 
     @property
     def cluster(self) -> Any:
-        """The cluster this instance is live in. Its class stands above this layer and cannot be named here."""
+        """The cluster this instance is live in; untyped, since its class stands above this layer."""
         return _activation(self, "cluster").cluster
 
     def resource(self, type: type[T], /) -> T:
@@ -259,6 +257,11 @@ def _check_name(label: str, kind: str, name: object) -> None:
         raise TypeError(f"{label}: {error}") from error
 
 
+def _check_kind(label: str, keyword: str, value: object, kind: type[object]) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{label}: {keyword} must be a {kind.__name__}, got {value!r}")
+
+
 def _check_whole(label: str, keyword: str, value: object, most: int) -> None:
     if type(value) is not int or not 1 <= value <= most:
         raise TypeError(f"{label}: {keyword} must be a whole number from 1 to {most}, got {value!r}")
@@ -295,7 +298,7 @@ def _collect_rpcs(cls: type[Any]) -> dict[str, RpcDescriptor[Any, Any]]:
     for kind in reversed(cls.__mro__):
         for attribute, value in vars(kind).items():
             if isinstance(value, RpcDescriptor):
-                found[attribute] = cast("RpcDescriptor[Any, Any]", value)
+                found[attribute] = value
             elif attribute in found:
                 raise TypeError(
                     f"{cls.__name__}.{attribute} overrides an rpc and is none: write @rpc above it"
@@ -314,13 +317,21 @@ def _collect_rpcs(cls: type[Any]) -> dict[str, RpcDescriptor[Any, Any]]:
 # --- when a cluster is entered ---
 
 
-@functools.cache
+_DEFINED: dict[type[Entity[Any]], EntityDefinition] = {}
+
+
 def define(entity: type[Entity[Any]]) -> EntityDefinition:
     """Resolve and check all types of `entity`; TypeError names what cannot be resolved or sent."""
     if entity is Entity:
         raise TypeError("Entity itself is no type of entity: derive from it")
+    if entity not in _DEFINED:
+        _DEFINED[entity] = _defined(entity)
+    return _DEFINED[entity]
+
+
+def _defined(entity: type[Entity[Any]]) -> EntityDefinition:
     declared = entity.__declaration__
-    if declared.module != "" and isinstance(declared.state, TypeVar):
+    if isinstance(declared.state, TypeVar):
         raise TypeError(f"{entity.__name__} is generic in its state: register a class that names one")
     rpcs = (_define_rpc(entity, attribute, found) for attribute, found in declared.rpcs.items())
     return EntityDefinition(

@@ -20,7 +20,7 @@ class Registry:
     """What one module of an application serves: `Cluster(include=[billing.registry])`."""
 
     def __init__(self) -> None:
-        self._entities: dict[str, type[Entity[Any]]] = {}
+        self._entities: list[type[Entity[Any]]] = []
         self._included: list[Registry] = []
         self._closed = False
 
@@ -31,52 +31,61 @@ class Registry:
 
     def entity(self, entity: type[E], /) -> type[E]:
         """Add a type of entity; also as a decorator. A name twice is a ValueError."""
-        self._check_open(f"entity {getattr(entity, '__name__', entity)!r}")
-        kind: object = entity
-        if not (isinstance(kind, type) and issubclass(kind, Entity)) or kind is Entity:
-            raise TypeError(f"an entity is a class derived from Entity, got {entity!r}")
-        name = entity.__declaration__.name
-        for other in self._named(name):
-            raise _taken(name, other, entity)
-        self._entities[name] = entity
+        self._check_open()
+        _check_entity(entity)
+        self._check_free(entity)
+        self._entities.append(entity)
         return entity
 
     def include(self, registry: Registry, /) -> None:
         """Add all that `registry` holds, or will hold when this one is closed."""
-        self._check_open("a registry")
-        if any(found is self for found in registry.walk()):
+        self._check_open()
+        if registry.includes(self):
             raise ValueError("a registry cannot include itself")
-        for found in registry.walk():
-            for name, entity in found._entities.items():
-                for other in self._named(name):
-                    raise _taken(name, other, entity)
+        for entity in registry.entities():
+            self._check_free(entity)
         self._included.append(registry)
 
+    def includes(self, registry: Registry) -> bool:
+        """Whether `registry` is this one or, over any number of steps, included in it."""
+        return registry is self or any(included.includes(registry) for included in self._included)
+
+    def entities(self) -> Iterator[type[Entity[Any]]]:
+        """Yield the types of this registry and of those it includes, in the order they were added."""
+        yield from self._entities
+        for included in self._included:
+            yield from included.entities()
+
     def close(self) -> Mapping[str, EntityDefinition]:
-        """Close this one and all it includes, and return what they hold, by name; may be called again."""
+        """Take nothing more, here and in all it includes; return the definitions by name.
+
+        What is wrong with them is raised before anything is closed. May be called again.
+        """
         definitions: dict[str, EntityDefinition] = {}
-        for found in self.walk():
-            for name, entity in found._entities.items():
-                if name in definitions:
-                    raise _taken(name, definitions[name].entity, entity)
-                definitions[name] = define(entity)
-        # Only now: what could not be defined may still be mended.
-        for found in self.walk():
-            found._closed = True
+        for entity in self.entities():
+            made = define(entity)
+            if made.name in definitions:
+                raise _taken(made.name, definitions[made.name].entity, entity)
+            definitions[made.name] = made
+        self._closed = True
+        for included in self._included:
+            included.close()
         return MappingProxyType(definitions)
 
-    def walk(self) -> Iterator[Registry]:
-        """Yield this registry and all it includes, in the order they were added."""
-        yield self
-        for included in self._included:
-            yield from included.walk()
+    def _check_free(self, entity: type[Entity[Any]]) -> None:
+        name = entity.__declaration__.name
+        for other in self.entities():
+            if other.__declaration__.name == name:
+                raise _taken(name, other, entity)
 
-    def _named(self, name: str) -> Iterator[type[Entity[Any]]]:
-        return (found._entities[name] for found in self.walk() if name in found._entities)
-
-    def _check_open(self, what: str) -> None:
+    def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError(f"{what} comes too late: register everything before the cluster is entered")
+            raise RuntimeError("too late: register everything before the cluster is entered")
+
+
+def _check_entity(entity: object) -> None:
+    if not (isinstance(entity, type) and issubclass(entity, Entity)) or entity is Entity:
+        raise TypeError(f"an entity is a class derived from Entity, got {entity!r}")
 
 
 def _taken(name: str, first: type[Any], second: type[Any]) -> ValueError:

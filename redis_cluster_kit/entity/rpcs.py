@@ -57,7 +57,7 @@ class Receipt(Protocol[R_co]):
         """Text that can be stored: any pod finds the message by it."""
         ...
 
-    async def result(self, *, timeout: float | timedelta | None | Default = DEFAULT) -> R_co:
+    async def result(self, *, timeout: float | timedelta | Default | None = DEFAULT) -> R_co:
         """Wait for the handler's answer."""
         ...
 
@@ -72,7 +72,7 @@ class CallOptions:
     """Deliver at this instant, an aware datetime; one that has passed means now."""
     idempotency_key: str | None = None
     """The same key again, to the same entity, gets the first reply and runs nothing."""
-    timeout: float | timedelta | None | Default = DEFAULT
+    timeout: float | timedelta | Default | None = DEFAULT
     """How long the caller waits, from delivery time on; None: for ever. It never withdraws the message."""
 
     def __post_init__(self) -> None:
@@ -90,6 +90,9 @@ class CallOptions:
             raise ValueError(f"timeout must be above 0 s, got {seconds:g}; None waits for ever")
 
 
+_NO_OPTIONS: Final = CallOptions()
+
+
 class RpcCall(Generic[P, R_co]):
     """An rpc of one entity with its options: call it to ask, `.send` to tell.
 
@@ -105,11 +108,11 @@ class RpcCall(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.label}>"
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:  # noqa: ARG002 - for subclasses
         """Send the message and wait for the handler's answer."""
         raise cluster_required(f"asking {self.label}")
 
-    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R_co]:
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R_co]:  # noqa: ARG002
         """Send the message; returns as soon as it is safe in the mailbox."""
         raise cluster_required(f"{self.label}.send")
 
@@ -125,7 +128,7 @@ class BoundRpc(RpcCall[P, R_co]):
         delay: timedelta | None = None,
         deliver_at: datetime | None = None,
         idempotency_key: str | None = None,
-        timeout: float | timedelta | None | Default = DEFAULT,
+        timeout: float | timedelta | Default | None = DEFAULT,
     ) -> RpcCall[P, R_co]:
         """Return the same call with options; a contradiction is a ValueError at once."""
         chosen = CallOptions(
@@ -140,7 +143,7 @@ class OwnRpc(BoundRpc[P, R_co]):
     __slots__ = ("_handler", "_instance")
 
     def __init__(self, label: str, handler: Handler, instance: object) -> None:
-        super().__init__(label, CallOptions())
+        super().__init__(label, _NO_OPTIONS)
         self._handler = handler
         self._instance = instance
 

@@ -8,6 +8,7 @@ from .checkers import InvariantBrokenError, Verdict, Violation, together
 from .child_events import commands, emit
 from .history import History, Operation, Recorder, RegisterOperation
 from .mutants import Mutant, MutantNoLongerApplies, mutated_tree, patched_text
+from .postgres_pairing import statement
 from .processes import ChildEvent, ChildExitedError, ChildProcess, NoEventError, SignalRecord
 from .proxy import Proxy
 from .proxy_rules import FaultNeverFiredError, Loss, Rule
@@ -41,6 +42,7 @@ __all__ = [
     "emit",
     "mutated_tree",
     "patched_text",
+    "statement",
     "together",
     "until",
 ]

@@ -1,8 +1,8 @@
 """A TCP proxy in front of a real server that loses, delays, cuts, resets, refuses and drips on demand.
 
 Faults are rules, set and lifted while it runs; each counts what it really did, so that a test can prove
-its fault happened. It understands RESP to aim at one command; with `resp=False` it moves plain bytes
-(PostgreSQL, TLS).
+its fault happened. To aim at one command it reads RESP, or PostgreSQL's protocol; other bytes (TLS) it moves
+unread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from .proxy_links import Link, Streams, abort
+from .proxy_links import Link, Protocol, Streams, abort
 from .proxy_rules import After, Cut, Delay, Drip, Hold, Loss, Refusal, Rule, RuleBook, Way
 from .resp_pairing import Match
 
@@ -24,10 +24,12 @@ __all__ = ["Proxy"]
 class Proxy:
     """`async with Proxy.to(host, port) as proxy:` listens on `proxy.port` and passes everything on."""
 
-    def __init__(self, connect: Callable[[], Coroutine[None, None, Streams]], *, resp: bool = True) -> None:
+    def __init__(
+        self, connect: Callable[[], Coroutine[None, None, Streams]], *, speaks: Protocol = "resp"
+    ) -> None:
         self.host = "127.0.0.1"
         self.port = 0
-        self.resp = resp
+        self.speaks: Protocol = speaks
         self._rules = RuleBook()
         self._connect = connect
         self._links: set[Link] = set()
@@ -37,14 +39,14 @@ class Proxy:
         self._serving: set[asyncio.Task[None]] = set()
 
     @classmethod
-    def to(cls, host: str, port: int, *, resp: bool = True) -> Self:
-        """Stand in front of a TCP server."""
-        return cls(lambda: asyncio.open_connection(host, port), resp=resp)
+    def to(cls, host: str, port: int, *, speaks: Protocol = "resp") -> Self:
+        """Stand in front of a TCP server that speaks `resp`, `postgres`, or anything (`bytes`)."""
+        return cls(lambda: asyncio.open_connection(host, port), speaks=speaks)
 
     @classmethod
-    def to_unix(cls, path: str, *, resp: bool = True) -> Self:
+    def to_unix(cls, path: str, *, speaks: Protocol = "resp") -> Self:
         """Stand, on a TCP port, in front of a server on a unix socket."""
-        return cls(lambda: asyncio.open_unix_connection(path), resp=resp)
+        return cls(lambda: asyncio.open_unix_connection(path), speaks=speaks)
 
     def retarget(self, host: str, port: int) -> None:
         """Send new connections to another server, as a moved address does; open ones stay where they are."""
@@ -84,7 +86,7 @@ class Proxy:
 
         Then the connection is `reset`, closed (`close`) or stays open and dead (`silent`). A command that the
         server answered with an error (NOSCRIPT) is passed over for the next match, unless `errors=True`.
-        Inside a transaction aim at EXEC: the replies before it only say QUEUED.
+        Inside a transaction aim at EXEC: the replies before it only say QUEUED. For SQL match `statement`s.
         """
         return self._lose(Loss("reply", match, nth, then, errors))
 
@@ -139,10 +141,8 @@ class Proxy:
         return rule
 
     def _lose(self, loss: Loss) -> Loss:
-        if not self.resp:
-            raise ValueError(
-                "expected a proxy that reads RESP: with resp=False it cannot tell commands apart"
-            )
+        if self.speaks == "bytes":
+            raise ValueError("expected a proxy that reads what passes: in plain bytes there are no commands")
         return self._rules.add(loss)
 
     def _reset_holed(self) -> None:
@@ -211,7 +211,7 @@ class Proxy:
         except asyncio.CancelledError:
             abort(client[1])
             raise
-        link = Link(self._rules, client, server, resp=self.resp)
+        link = Link(self._rules, client, server, speaks=self.speaks)
         self._links.add(link)
         try:
             await link.run()

@@ -13,9 +13,11 @@ import struct
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .proxy_rules import Cut, Delay, Drip, Hold, RuleBook
+from .postgres_pairing import PostgresConversation
+from .proxy_rules import Cut, Delay, Drip, Hold, Loss, RuleBook
 from .resp_pairing import Conversation, Direction
 
+Protocol: TypeAlias = Literal["resp", "postgres", "bytes"]
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _DIRECTIONS: tuple[Direction, Direction] = ("to_server", "to_client")
@@ -33,14 +35,14 @@ class _Packet:
 class Link:
     """One client's connection and its twin to the server: a reader and a writer for each direction."""
 
-    def __init__(self, rules: RuleBook, client: Streams, server: Streams, *, resp: bool) -> None:
+    def __init__(self, rules: RuleBook, client: Streams, server: Streams, *, speaks: Protocol) -> None:
         self.holes: set[Direction] = set()
         """Directions that lost bytes."""
         self._rules = rules
         self._from = {"to_server": client[0], "to_client": server[0]}
         self._into = {"to_server": server[1], "to_client": client[1]}
         self._packets: dict[Direction, asyncio.Queue[_Packet]] = {d: asyncio.Queue(1024) for d in _DIRECTIONS}
-        self._conversation = Conversation(rules.losses) if resp else None
+        self._conversation = _conversation(speaks, rules)
         self._running = len(_DIRECTIONS)
         self._ended = asyncio.Event()
 
@@ -151,6 +153,14 @@ class Link:
             self._running -= 1
             if not self._running:
                 self._ended.set()
+
+
+def _conversation(
+    speaks: Protocol, rules: RuleBook
+) -> Conversation[Loss] | PostgresConversation[Loss] | None:
+    if speaks == "resp":
+        return Conversation(rules.losses)
+    return PostgresConversation(rules.losses) if speaks == "postgres" else None
 
 
 def abort(writer: asyncio.StreamWriter) -> None:

@@ -94,7 +94,9 @@ async def test_real_servers_say_it_in_these_words(redis_server: Any, keyspace: K
     assert executions == [REFUSED, REFUSED, NOT, UNKNOWN]
 
 
-async def test_a_full_server_refuses_before_anything_runs(private_valkey: RedisServer, namespace: str) -> None:
+async def test_a_full_server_refuses_before_anything_runs(
+    private_valkey: RedisServer, namespace: str
+) -> None:
     keyspace = Keyspace(namespace, 1)
     private_valkey.call("CONFIG", "SET", "maxmemory", "1")
     async with Lanes(RedisUrl.parse(private_valkey.url), RedisSettings()) as lanes:

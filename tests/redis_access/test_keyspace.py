@@ -27,6 +27,7 @@ def _keys(keyspace: Keyspace, shard: ShardId, name: str) -> dict[str, str]:
         "alive": keyspace.alive,
         "version": keyspace.version,
         "born": keyspace.born,
+        "machines": keyspace.machines,
         "lease": keyspace.lease(shard),
         "fence": keyspace.fence(shard),
         "inbox": keyspace.inbox(new_runner_id(name, "0123456789ab"), partition),
@@ -126,7 +127,9 @@ def test_the_pattern_finds_this_namespace_only(private_valkey: RedisServer) -> N
 
 def test_the_reference_page_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "keys.md"
-    assert page.read_text() == reference_page(), "write redis_access.reference_page() to docs/reference/keys.md"
+    assert page.read_text() == reference_page(), (
+        "write redis_access.reference_page() to docs/reference/keys.md"
+    )
 
 
 def test_the_reference_page_lists_every_kind() -> None:

@@ -237,7 +237,7 @@ async def test_plain_bytes_pass_unread_and_can_be_delayed_cut_and_reset() -> Non
 
     upstream = await asyncio.start_server(echo, "127.0.0.1", 0)
     port = upstream.sockets[0].getsockname()[1]
-    async with upstream, Proxy.to("127.0.0.1", port, resp=False) as proxy:
+    async with upstream, Proxy.to("127.0.0.1", port, speaks="bytes") as proxy:
         reader, writer = await asyncio.open_connection(proxy.host, proxy.port)
         writer.write(b"\x00\x01*3\r\nQ")
         assert await reader.readexactly(7) == b"\x00\x01*3\r\nQ"

@@ -157,8 +157,8 @@ async def test_what_did_not_happen_is_told(proxy: Proxy, client: Client) -> None
 
 
 async def test_rules_that_cannot_happen_are_refused() -> None:
-    plain = Proxy.to("127.0.0.1", 1, resp=False)
-    with pytest.raises(ValueError, match="reads RESP"):
+    plain = Proxy.to("127.0.0.1", 1, speaks="bytes")
+    with pytest.raises(ValueError, match="no commands"):
         plain.lose_reply(command("GET"))
     with pytest.raises(ValueError, match="1 or more"):
         Proxy.to("127.0.0.1", 1).lose_reply(command("GET"), nth=0)

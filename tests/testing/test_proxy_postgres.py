@@ -16,7 +16,9 @@ from redis_cluster_kit.testing import Proxy, until
 
 @pytest.fixture
 async def proxy(postgres: PostgresServer) -> AsyncIterator[Proxy]:
-    async with Proxy.to_unix(str(postgres.folder / f".s.PGSQL.{postgres.port}"), resp=False) as running:
+    async with Proxy.to_unix(
+        str(postgres.folder / f".s.PGSQL.{postgres.port}"), speaks="postgres"
+    ) as running:
         yield running
 
 
