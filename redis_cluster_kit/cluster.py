@@ -195,9 +195,8 @@ class Cluster:
         try:
             return cast("T", self._resources[type])
         except KeyError:
-            raise LookupError(
-                f"no resource of type {type.__qualname__}: lifespan calls cluster.provide({type.__qualname__}, …)"
-            ) from None
+            name = type.__qualname__
+            raise LookupError(f"no resource of type {name}: lifespan calls cluster.provide({name}, …)") from None
 
     # Where things are
 
@@ -231,7 +230,7 @@ class Cluster:
     # What happens
 
     def events(self) -> AsyncIterator[ClusterEvent]:
-        """Yield `ShardGained`, `ShardLost`, `RunnerJoined`, `RunnerLeft` of this runner's view from now on."""
+        """Yield `ShardGained`, `ShardLost`, `RunnerJoined`, `RunnerLeft` as this runner sees them, from now on."""
         return self._joined().events.listen()
 
     async def health(self) -> HealthReport:

@@ -86,8 +86,8 @@ class EntityAddress:
 
 def shard_number(type: str, id: str, count: int) -> int:
     """Return the shard of an entity among `count`: the same in every process, release and language."""
-    digest = hashlib.blake2b(f"{type}\0{id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % count
+    digest = hashlib.blake2b(f"{type}\0{id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % count
 
 
 def new_nonce() -> str:

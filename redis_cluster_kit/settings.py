@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import os
 import re
 import warnings
@@ -25,6 +24,7 @@ from redis_cluster_kit.identity import check_name
 _DERIVED = timedelta(microseconds=-1)
 _SHORTEST_TTL = timedelta(milliseconds=500)
 _SHORT_TTL = timedelta(seconds=3)
+_LONGEST = 86_400.0 * 1_000_000
 
 
 class ShortLeaseWarning(UserWarning):
@@ -44,7 +44,7 @@ class _Group:
     def _durations(self, *names: str, least: timedelta | None = None) -> None:
         for name in names:
             value = _values(self)[name]
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LONGEST:
                 value = timedelta(seconds=value)
                 object.__setattr__(self, name, value)
             if not isinstance(value, timedelta):
@@ -52,6 +52,11 @@ class _Group:
             if value <= timedelta() or (least is not None and value < least):
                 bound = "above 0 s" if least is None else f"at least {least.total_seconds():g} s"
                 raise self._complain(name, bound)
+
+    def _flags(self, *names: str) -> None:
+        for name in names:
+            if not isinstance(_values(self)[name], bool):
+                raise self._complain(name, "True or False")
 
     def _whole(self, name: str, least: int, most: int) -> None:
         value = _values(self)[name]
@@ -103,7 +108,7 @@ class LeaseSettings(_Group):
             warnings.warn(
                 f"LeaseSettings.ttl is {seconds:g} s: below 3 s a short pause is enough to lose shards",
                 ShortLeaseWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
 
     @property
@@ -162,7 +167,7 @@ class ShardSettings(_Group):
             check_name("shard group", name)
             if type(count) is not int or not 1 <= count <= 10_000:
                 raise self._complain("groups", f"counts from 1 to 10000 (group {name!r})")
-        if not 0.01 <= self.weight <= 100:
+        if not isinstance(self.weight, int | float) or not 0.01 <= self.weight <= 100:
             raise self._complain("weight", "from 0.01 to 100")
         object.__setattr__(self, "groups", MappingProxyType(dict(self.groups)))
 
@@ -207,6 +212,7 @@ class RedisSettings(_Group):
 
     def __post_init__(self) -> None:
         self._durations("connect_timeout", "command_timeout", "retry_for", "reader_block")
+        self._flags("tls_insecure", "allow_plaintext_password", "assume_noeviction", "assume_weak_fences")
         if self.reader_block >= self.command_timeout:
             raise self._complain(
                 "reader_block", f"below command_timeout ({self.command_timeout.total_seconds():g} s)"
@@ -228,6 +234,7 @@ class DatabaseSettings(_Group):
     stopped runner's transaction blocks its successor."""
 
     def __post_init__(self) -> None:
+        self._flags("create_tables")
         self._whole("pool_size", 1, 1_000)
         if self.statement_timeout is not None:
             self._durations("statement_timeout")
@@ -397,7 +404,10 @@ def _read_duration(text: str) -> timedelta:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    seconds = float(match[1]) * _UNITS[match[2]]
+    if seconds > _LONGEST:
+        raise ValueError(text)
+    return timedelta(seconds=seconds)
 
 
 def _read_counts(text: str) -> dict[str, int]:

@@ -17,13 +17,20 @@ from typing import TypeAlias
 import psutil
 import pytest
 
-from redis_cluster_kit.embedded import PostgresServer, RedisClusterServers, RedisServer, make_tls_files
+from redis_cluster_kit.embedded import (
+    PostgresServer,
+    RedisClusterServers,
+    RedisServer,
+    RespClient,
+    make_tls_files,
+)
 from redis_cluster_kit.redis_access.keyspace import kind_of
 
 AnyRedis: TypeAlias = RedisServer | RedisClusterServers
 
 _DEBUG = ("--enable-debug-command", "local")
 _REDIS_FIXTURES = {"valkey": "valkey", "redis": "redis7", "valkey-cluster": "valkey_cluster"}
+_SHARED = {*_REDIS_FIXTURES.values(), "redis_server", "tls_redis"}
 
 
 @pytest.fixture(scope="session")
@@ -136,45 +143,63 @@ def redis_binary() -> str:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest, shared_servers: list[AnyRedis]) -> Iterator[str]:
-    """A namespace no other test has; the keys left in it must be known, and expire or be permanent."""
+    """A namespace no other test has; the keys left in it must be known, and expire or be permanent.
+
+    Every key that holds this name belongs to the test and is deleted after it: other namespaces a test needs
+    begin with it. Only keys of the kit (`rck:`) are judged.
+    """
     own: list[AnyRedis] = []
     if "private_valkey" in request.fixturenames:
         own.append(request.getfixturevalue("private_valkey"))  # set up before this one: still up at the check
     name = f"t-{uuid.uuid4().hex[:12]}"
     yield name
-    problems = [problem for server in (*shared_servers, *own) for problem in _clear(server, name)]
+    left = [key for server in (*shared_servers, *own) for key in _take_keys(server, f"*{name}*")]
+    problems = [problem for key, ttl in left for problem in _problems_of(key, ttl)]
     assert not problems, "keys left behind: " + "; ".join(sorted(problems))
 
 
-def _clear(where: AnyRedis, namespace: str) -> list[str]:
-    """Delete the namespace's keys and say what was wrong with them."""
-    parts = where.servers if isinstance(where, RedisClusterServers) else (where,)
-    return [problem for part in parts if part.alive for problem in _clear_one(part, namespace)]
+@pytest.fixture(autouse=True)
+def no_key_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that used a shared server leaves no key there outside its namespace."""
+    yield
+    if _SHARED.isdisjoint(request.fixturenames):
+        return
+    shared: list[AnyRedis] = request.getfixturevalue("shared_servers")
+    left = sorted(repr(key) for server in shared for key, _ in _take_keys(server, "*"))
+    assert not left, f"keys outside the test's namespace: {', '.join(left)}"
 
 
-def _clear_one(server: RedisServer, namespace: str) -> list[str]:
-    server.resume()  # a test may have paused its own
-    problems: list[str] = []
-    with server.connect() as client:
-        cursor = "0"
-        while True:
-            reply = client.call("SCAN", cursor, "MATCH", f"rck:{{{namespace}:*", "COUNT", 1000)
-            assert isinstance(reply, list)
-            assert isinstance(reply[1], list)
-            for key in map(str, reply[1]):
-                raw = os.fsencode(key)  # the client reads bytes that are not UTF-8 as Python's file names do
-                ttl = client.call("PTTL", raw)
-                assert isinstance(ttl, int)
-                if ttl != -2:  # -2: it has expired since
-                    problems += _problems_of(raw, ttl)
-                client.call("UNLINK", raw)
-            cursor = str(reply[0])
-            if cursor == "0":
-                return problems
+def _take_keys(where: AnyRedis, pattern: str) -> Iterator[tuple[bytes, int]]:
+    """Delete the keys of this pattern and return each with the TTL it had."""
+    for server in where.servers if isinstance(where, RedisClusterServers) else (where,):
+        if server.alive:
+            server.resume()  # a test may have paused its own
+            with server.connect() as client:
+                yield from _take_keys_of_one(client, pattern)
+
+
+def _take_keys_of_one(client: RespClient, pattern: str) -> Iterator[tuple[bytes, int]]:
+    cursor = "0"
+    while True:
+        reply = client.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        assert isinstance(reply, list)
+        assert isinstance(reply[1], list)
+        for key in map(str, reply[1]):
+            raw = os.fsencode(key)  # the client reads bytes that are not UTF-8 as Python's file names do
+            ttl = client.call("PTTL", raw)
+            assert isinstance(ttl, int)
+            client.call("UNLINK", raw)
+            if ttl != -2:  # -2: it has expired since
+                yield raw, ttl
+        cursor = str(reply[0])
+        if cursor == "0":
+            return
 
 
 def _problems_of(key: bytes, ttl: int) -> Iterator[str]:
     kind = kind_of(key)
+    if not key.startswith(b"rck:"):
+        return
     if kind is None:
         yield f"{key!r} is of no kind the key space knows"
     elif ttl == -1 and not kind.permanent:

@@ -74,6 +74,11 @@ def lost(execution: Execution, detail: str, cause: BaseException | None = None) 
     return PersistenceFailedError(store="redis", execution=execution, detail=detail, cause=cause)
 
 
+def closed() -> PersistenceFailedError:
+    """Return the error of what is asked of lanes that were closed."""
+    return lost(Execution.NOT_EXECUTED, "these lanes are closed")
+
+
 def doubtful(error: PersistenceFailedError) -> PersistenceFailedError:
     """Return the same failure of a command that may have run at an earlier attempt."""
     if error.execution is Execution.UNKNOWN:

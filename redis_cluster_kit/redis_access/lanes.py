@@ -16,7 +16,7 @@ from redis_cluster_kit.errors import Execution, JoinRefusedError, PersistenceFai
 from redis_cluster_kit.settings import RedisSettings
 
 from .connection import Connection, Dialling, ReplyError, connect, pack
-from .failures import ErrorReply, classify, doubtful, lost
+from .failures import ErrorReply, classify, closed, doubtful
 from .sharing import SharedAttempt
 from .topology import topology_for
 from .urls import Endpoint, RedisUrl
@@ -37,7 +37,6 @@ class Lane:
         self._dialling = dialling
         self._connection: Connection | None = None
         self._retired: list[Connection] = []
-        self._is_closed = False
         self._opening = SharedAttempt(self._live, self._connect)
 
     async def call(self, packed: bytes) -> Any:
@@ -64,7 +63,7 @@ class Lane:
 
     async def close(self) -> None:
         """Close what is open; nothing is opened from now on."""
-        self._is_closed = True
+        self._opening.close()
         connection, self._connection = self._connection, None
         for one in (*self._retired, *(() if connection is None else (connection,))):
             await one.close()
@@ -74,11 +73,10 @@ class Lane:
         return None if connection is None or connection.is_lost else connection
 
     async def _connect(self) -> Connection:
-        _refuse_if(self._is_closed)
         connection = await connect(self.endpoint, self._dialling)
-        if self._is_closed:  # meanwhile
+        if self._opening.is_closed:  # in the moment in which it was opened
             await connection.close()
-        _refuse_if(self._is_closed)
+            raise closed()
         self._connection = connection
         return connection
 
@@ -125,6 +123,7 @@ class Lanes:
     async def close(self) -> None:
         """Close every connection; later calls are refused."""
         self._is_closed = True
+        self._topology.close()
         lanes, self._lanes, self._routes = self._lanes, {}, {}
         for lane in lanes.values():
             await lane.close()
@@ -216,16 +215,12 @@ class Lanes:
         return None
 
     def _lane(self, endpoint: Endpoint) -> Lane:
-        _refuse_if(self._is_closed)
+        if self._is_closed:
+            raise closed()
         lane = self._lanes.get(endpoint)
         if lane is None:
             lane = self._lanes[endpoint] = Lane(endpoint, self._dialling)
         return lane
-
-
-def _refuse_if(is_closed: bool) -> None:
-    if is_closed:
-        raise lost(Execution.NOT_EXECUTED, "these lanes are closed")
 
 
 def _is_repeatable(seen: PersistenceFailedError | ErrorReply, repeat: bool) -> bool:

@@ -34,6 +34,10 @@ class Topology(Protocol):
         """Return every server that holds slots."""
         ...
 
+    def close(self) -> None:
+        """Stop asking; `locate` is refused where it would have to."""
+        ...
+
 
 class Standalone:
     """One server holds everything."""
@@ -49,6 +53,9 @@ class Standalone:
 
     async def masters(self) -> list[Endpoint]:
         return [self._endpoint]
+
+    def close(self) -> None:
+        pass
 
 
 class Sentinel:
@@ -69,6 +76,9 @@ class Sentinel:
 
     async def masters(self) -> list[Endpoint]:
         return [await self.locate(0)]
+
+    def close(self) -> None:
+        self._search.close()
 
     async def _find(self) -> Endpoint:
         self._primary = await _first_answer(self._url.endpoints, self._ask)
@@ -112,6 +122,9 @@ class Cluster:
 
     async def masters(self) -> list[Endpoint]:
         return _owners(self._ranges or await self._search.get())
+
+    def close(self) -> None:
+        self._search.close()
 
     async def _find(self) -> _Ranges:
         self._ranges = await _first_answer(dict.fromkeys((*self._known, *self._seeds)), self._ask)

@@ -75,7 +75,7 @@ class PostgresConversation(Generic[A]):
         if self._dead:
             return b"", None
         if self._plain:
-            return self._messages[direction].rest() + data, None
+            return b"".join([*self._let_go(direction), data]), None
         self._messages[direction].push(data)
         passed: list[bytes] = []
         try:
@@ -85,15 +85,20 @@ class PostgresConversation(Generic[A]):
             lost = None
         self._dead = lost is not None
         if self._plain:
-            passed += [*self._held, self._messages[direction].rest()]
-            self._held.clear()
+            passed += self._let_go(direction)
         return b"".join(passed), lost
+
+    def _let_go(self, direction: Direction) -> list[bytes]:
+        held = self._held if direction == "to_client" else []
+        self._held = [] if direction == "to_client" else self._held
+        return [*held, self._messages[direction].rest()]
 
     def _sent(self, passed: list[bytes]) -> A | None:
         messages = self._messages["to_server"]
         while (message := messages.take(1 if self._greeted else 0)) is not None:
-            lost = self._statement(message) if self._greeted else self._greeting(message)
-            if lost is not None:
+            if not self._greeted:
+                self._greeting(message)
+            elif (lost := self._statement(message)) is not None:
                 return lost
             passed.append(message)
         return None
@@ -108,12 +113,11 @@ class PostgresConversation(Generic[A]):
     def _statement(self, message: bytes) -> A | None:
         kind, body = message[:1], message[5:]
         if kind == b"P":
-            name, text, _ = body.split(b"\0", 2)
+            name, text = _two_strings(body)
             self._texts[name] = _words(text)
         elif kind == b"B":
-            self._bound = self._aim(self._texts.get(body.split(b"\0", 2)[1], ())) or self._bound
-            if self._bound is not None and self._bound.what == "command":
-                return self._bound
+            _, name = _two_strings(body)
+            return self._bind(self._aim(self._texts.get(name, ())))
         elif kind == b"Q":
             aim = self._aim(_words(body.rstrip(b"\0")))
             if aim is not None and aim.what == "command":
@@ -124,8 +128,17 @@ class PostgresConversation(Generic[A]):
             self._bound = None
         return None
 
+    def _bind(self, aim: A | None) -> A | None:
+        if aim is None or aim.what == "command":
+            return aim
+        if self._bound is None:
+            self._bound = aim
+        else:  # both are answered up to one ReadyForQuery, which can be lost once only
+            aim.try_the_next()
+        return None
+
     def _aim(self, words: Command) -> A | None:
-        # One rule loses one thing: a statement that must not arrive goes before its answer, the rest aim anew.
+        # One rule loses one thing: a statement that must not arrive goes before its answer; the rest aim anew
         aims = sorted(self._aims(words), key=lambda aim: aim.what) if words else []
         for other in aims[1:]:
             other.try_the_next()
@@ -173,6 +186,11 @@ def statement(text: str) -> Match:
         return wanted in b" ".join(words).upper()
 
     return matches
+
+
+def _two_strings(body: bytes) -> tuple[bytes, bytes]:
+    first, _, rest = body.partition(b"\0")
+    return first, rest.partition(b"\0")[0]
 
 
 def _words(text: bytes) -> Command:

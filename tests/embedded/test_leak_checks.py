@@ -24,6 +24,16 @@ def test_leaves_a_key(valkey, namespace):
 def test_sees_no_key(valkey):
     assert names and valkey.call("DBSIZE") == 0
 """
+_LEAVES_KEYS_HERE_AND_THERE = """
+def test_outside(valkey):
+    valkey.call("SET", "nobody's", "1")
+def test_inside(valkey, namespace):
+    assert valkey.call("DBSIZE") == 0
+    valkey.call("SET", f"plain:{namespace}:x", "1")
+    valkey.call("SET", f"rck:{{{namespace}-second:00}}:born", "1")
+def test_sees_no_key(valkey):
+    assert valkey.call("DBSIZE") == 0
+"""
 
 
 def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -55,3 +65,10 @@ def test_key_of_no_kind_fails_its_test_and_is_deleted(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 passed, 1 error" in done.stdout
     assert "is of no kind the key space knows" in done.stdout
+
+
+def test_key_outside_the_namespace_fails_its_test_and_is_deleted(tmp_path: Path) -> None:
+    done = _run(tmp_path, _LEAVES_KEYS_HERE_AND_THERE)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "3 passed, 1 error" in done.stdout
+    assert "ERROR test_it.py::test_outside - AssertionError: keys outside the test's namespace" in done.stdout

@@ -206,7 +206,7 @@ async def test_a_server_that_forgot_the_script_gets_its_text(
 async def test_doubt_about_the_first_attempt_stays_when_the_server_forgot_the_script(
     private_valkey: RedisServer, namespace: str
 ) -> None:
-    """The reply is lost, the next attempt finds no script, and its text is refused: the first may have run."""
+    """The reply is lost, the next attempt finds no script, and its text is refused: who knows?"""
     keyspace = Keyspace(namespace, 1)
     script = _script(*_without("-- repeat", "-- repeat: safe, for this test"), head="#!lua")
     values: dict[str, str | int] = {"counter": keyspace.born, "amount": 2, "twice": False}
