@@ -196,7 +196,7 @@ class Cluster:
             return cast("T", self._resources[type])
         except KeyError:
             name = type.__qualname__
-            raise LookupError(f"no resource of type {name}: lifespan calls cluster.provide({name}, …)") from None
+            raise LookupError(f"no resource {name}: let lifespan call cluster.provide({name}, …)") from None
 
     # Where things are
 
@@ -230,7 +230,7 @@ class Cluster:
     # What happens
 
     def events(self) -> AsyncIterator[ClusterEvent]:
-        """Yield `ShardGained`, `ShardLost`, `RunnerJoined`, `RunnerLeft` as this runner sees them, from now on."""
+        """Yield `ShardGained`, `ShardLost`, `RunnerJoined` and `RunnerLeft` as they come, from now on."""
         return self._joined().events.listen()
 
     async def health(self) -> HealthReport:

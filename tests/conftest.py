@@ -197,9 +197,9 @@ def _take_keys_of_one(client: RespClient, pattern: str) -> Iterator[tuple[bytes,
 
 
 def _problems_of(key: bytes, ttl: int) -> Iterator[str]:
-    kind = kind_of(key)
     if not key.startswith(b"rck:"):
         return
+    kind = kind_of(key)
     if kind is None:
         yield f"{key!r} is of no kind the key space knows"
     elif ttl == -1 and not kind.permanent:

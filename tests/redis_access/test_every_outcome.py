@@ -5,7 +5,6 @@ The table below is compared with the headers: a new word without a scenario fail
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ from redis_cluster_kit.redis_access import Keyspace, Lanes, Outcome, RedisUrl, S
 from redis_cluster_kit.settings import RedisSettings
 
 Command: TypeAlias = tuple[str | int, ...]
-Values: TypeAlias = Mapping[str, str | bytes | int]
+Values: TypeAlias = dict[str, Any]
 
 FAR = 9_000_000_000_000  # server milliseconds, in the year 2255
 OLD, FENCE, NEWER = "72057594037927936", "72057594037927937", "72057594037927938"  # beyond 2^53
@@ -33,7 +32,7 @@ class Scenario:
     each_words: tuple[str, ...] = ()
     """What it must answer for each member of the group."""
     setup: tuple[Command, ...] = ()
-    values: Values = field(default_factory=dict[str, str | bytes | int])
+    values: Values = field(default_factory=dict[str, Any])
     each: tuple[Values, ...] = ()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -42,7 +42,7 @@ def clients(server: RedisServer, name: str = "rck-command") -> list[str]:
     return [line for line in listed.splitlines() if f" name={name} " in line]
 
 
-def executions(results: list[Any]) -> list[Execution]:
+def executions(results: Sequence[Any]) -> list[Execution]:
     assert all(isinstance(result, PersistenceFailedError) for result in results), results
     return [result.execution for result in results]
 
@@ -137,11 +137,10 @@ async def test_a_lost_reply_is_unknown_unless_it_may_be_repeated(
 ) -> None:
     async with lanes_to(proxy.url()) as lanes:
         loss = proxy.lose_reply(command("INCR"))
-        results = await asyncio.gather(
-            lanes.call(0, "INCR", keyspace.born, repeat=repeat), return_exceptions=True
-        )
+        call = lanes.call(0, "INCR", keyspace.born, repeat=repeat)
+        result: Any = (await asyncio.gather(call, return_exceptions=True))[0]
         loss.assert_fired(1)
-        assert results == [2] if repeat else executions(results) == [UNKNOWN]
+        assert result == 2 if repeat else executions([result]) == [UNKNOWN]
         assert private_valkey.call("GET", keyspace.born) == value
         assert await lanes.call(0, "PING") == b"PONG"
 
@@ -198,6 +197,19 @@ async def test_what_was_submitted_in_the_turn_of_the_loss_did_not_run(private_va
         await pending
     assert caught.value.execution is NOT
     assert private_valkey.call("EXISTS", "x") == 0
+
+
+async def test_a_retired_connection_still_brings_what_it_owes(private_valkey: RedisServer) -> None:
+    connection, idle = await _connect(private_valkey), await _connect(private_valkey)
+    owed = connection.submit(pack(("BLPOP", "list", 0)))
+    await until(lambda: any("cmd=blpop" in client for client in clients(private_valkey, "rck")))
+    connection.retire()
+    idle.retire()
+    assert idle.is_lost
+    assert not connection.is_lost
+    private_valkey.call("RPUSH", "list", "at last")
+    assert await owed == [b"list", b"at last"]
+    await until(lambda: not clients(private_valkey, "rck"))
 
 
 async def _connect(server: RedisServer, stall_timeout: float = 2.0) -> Connection:

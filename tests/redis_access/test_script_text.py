@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,7 +173,7 @@ async def test_numbers_flags_and_bytes_arrive_as_what_they_are(valkey: RedisServ
         "return { 'ok', whole + 1, tostring(yes), tostring(no), raw, answers }",
     )
     raw = bytes(range(256))
-    values = {"born": keyspace.born, "whole": 41, "yes": True, "no": False, "raw": raw}
+    values: dict[str, Any] = {"born": keyspace.born, "whole": 41, "yes": True, "no": False, "raw": raw}
     async with Lanes(RedisUrl.parse(valkey.url), RedisSettings()) as lanes:
         slot = keyspace.home_slot
         outcome = await script(lanes, slot, **values, each=[{"part": 1}, {"part": 21}])
@@ -187,7 +188,7 @@ async def test_a_server_that_forgot_the_script_gets_its_text(
 ) -> None:
     keyspace = Keyspace(namespace, 1)
     script = Script.load("record/settle")
-    values = {"record": keyspace.record, "ours": b"{}", "overrule": False}
+    values: dict[str, Any] = {"record": keyspace.record, "ours": b"{}", "overrule": False}
 
     def calls(name: str) -> int:
         with private_valkey.connect() as client:
@@ -209,7 +210,7 @@ async def test_doubt_about_the_first_attempt_stays_when_the_server_forgot_the_sc
     """The reply is lost, the next attempt finds no script, and its text is refused: who knows?"""
     keyspace = Keyspace(namespace, 1)
     script = _script(*_without("-- repeat", "-- repeat: safe, for this test"), head="#!lua")
-    values: dict[str, str | int] = {"counter": keyspace.born, "amount": 2, "twice": False}
+    values: dict[str, Any] = {"counter": keyspace.born, "amount": 2, "twice": False}
     async with (
         Proxy.to("127.0.0.1", private_valkey.port) as proxy,
         Lanes(RedisUrl.parse(proxy.url()), RedisSettings()) as lanes,

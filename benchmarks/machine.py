@@ -1,0 +1,43 @@
+"""What figures were measured on, and where they are kept. Measures nothing itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, str | int]:
+    """Return the processor, the cores this process may use, and the system."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def versions(*distributions: str) -> dict[str, str]:
+    """Return the installed version of each distribution."""
+    return {name: version(name) for name in distributions}
+
+
+def write_results(name: str, results: Mapping[str, Any]) -> Path:
+    """Write `benchmarks/results/<name>.json` and return its path."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(results, indent=2) + "\n")
+    return path
+
+
+def _processor() -> str:
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.is_file() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()

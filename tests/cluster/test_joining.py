@@ -1,0 +1,135 @@
+"""Who may join, and what a refusal says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from redis_cluster_kit import (
+    Cluster,
+    JoinRefusedError,
+    LeaseSettings,
+    PersistenceFailedError,
+    RedisSettings,
+    Settings,
+    ShardSettings,
+)
+from redis_cluster_kit.embedded import RedisServer
+from redis_cluster_kit.joining import check_one_host
+from redis_cluster_kit.ownership import Member
+from redis_cluster_kit.redis_access import Keyspace
+from redis_cluster_kit.storage import ClusterRecord
+from redis_cluster_kit.testing import until
+
+from .conftest import MakeCluster, quick
+
+
+async def join(cluster: Cluster) -> None:
+    async with cluster:
+        pass
+
+
+async def refusal(cluster: Cluster) -> JoinRefusedError:
+    with pytest.raises(JoinRefusedError) as caught:
+        await join(cluster)
+    return caught.value
+
+
+async def test_another_number_of_partitions_is_refused_with_both_values(make_cluster: MakeCluster) -> None:
+    await join(make_cluster())
+    error = await refusal(make_cluster(settings=quick(shards=ShardSettings(per_group=12, partitions=4))))
+    assert (error.setting, error.expected, error.found) == ("partitions", 16, 4)
+
+
+async def test_another_number_of_shards_is_refused_with_both_values(make_cluster: MakeCluster) -> None:
+    await join(make_cluster())
+    error = await refusal(make_cluster(settings=quick(shards=ShardSettings(per_group=13))))
+    assert (error.expected, error.found) == (12, 13)
+    assert "default" in error.setting
+
+
+async def test_another_database_is_refused(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    await join(make_cluster())
+    error = await refusal(make_cluster(database=f"sqlite+aiosqlite:///{tmp_path / 'other.db'}"))
+    assert error.setting == "database"
+    assert "without this cluster's record" in str(error.found)
+
+
+async def test_no_database_is_refused_where_the_cluster_has_one(make_cluster: MakeCluster) -> None:
+    await join(make_cluster())
+    weak = quick(redis=RedisSettings(assume_weak_fences=True))
+    error = await refusal(make_cluster(database=None, settings=weak))
+    assert error.setting == "database"
+
+
+async def test_the_databases_record_wins_after_a_wipe(
+    make_cluster: MakeCluster, valkey: RedisServer, namespace: str
+) -> None:
+    await join(make_cluster())
+    key = Keyspace(namespace, 16).record
+    before = valkey.call("GET", key)
+    valkey.call("DEL", key)
+    await refusal(make_cluster(settings=quick(shards=ShardSettings(per_group=13))))
+    await join(make_cluster())
+    assert valkey.call("GET", key) == before
+
+
+async def test_a_record_from_an_old_dump_is_overruled(
+    make_cluster: MakeCluster, valkey: RedisServer, namespace: str
+) -> None:
+    await join(make_cluster())
+    key = Keyspace(namespace, 16).record
+    before = str(valkey.call("GET", key))
+    old = msgspec.structs.replace(ClusterRecord.from_json(before), shard_counts={})
+    valkey.call("SET", key, old.to_json())
+    await join(make_cluster())
+    assert valkey.call("GET", key) == before
+
+
+async def test_without_a_database_redis_must_keep_what_it_acknowledged(make_cluster: MakeCluster) -> None:
+    error = await refusal(make_cluster(database=None))
+    assert "appendonly" in error.setting
+    assert "assume_weak_fences" in error.hint
+
+
+async def test_the_weak_tier_joins_where_its_conditions_hold(namespace: str) -> None:
+    with RedisServer.start(append_only=True, fsync="always") as server:
+        cluster = Cluster(server.url, None, namespace=namespace, settings=quick())
+        async with cluster:
+            await until(lambda: len(owned(cluster)) == 12, what="all shards owned")
+            fences = [shard.fence for shard in owned(cluster).values()]
+            assert min(fences) > 1_700_000_000_000
+
+
+async def test_eviction_is_refused_and_may_be_vouched_for(namespace: str, sqlite_url: str) -> None:
+    with RedisServer.start(extra=("--maxmemory-policy", "allkeys-lru")) as server:
+        cluster = Cluster(server.url, sqlite_url, namespace=namespace, settings=quick())
+        error = await refusal(cluster)
+        assert (error.setting, error.expected, error.found) == ("maxmemory-policy", "noeviction", "allkeys-lru")
+        careless = quick(redis=RedisSettings(eviction_check="warn"))
+        await join(Cluster(server.url, sqlite_url, namespace=namespace, settings=careless))
+
+
+def test_a_second_host_on_an_sqlite_file_is_refused() -> None:
+    me = Member(runner_id="me", boot_id="one")
+    check_one_host(me, {"twin": Member(runner_id="twin", boot_id="one")})
+    with pytest.raises(JoinRefusedError, match="PostgreSQL"):
+        check_one_host(me, {"far": Member(runner_id="far", boot_id="two", host="elsewhere")})
+
+
+async def test_a_server_that_is_not_there_is_a_typed_error_without_the_password(sqlite_url: str) -> None:
+    hasty = Settings(redis=RedisSettings(retry_for=timedelta(milliseconds=100)), lease=LeaseSettings())
+    cluster = Cluster("redis://:hunter2@127.0.0.1:1", sqlite_url, settings=hasty)
+    with pytest.raises(PersistenceFailedError) as caught:
+        await join(cluster)
+    assert "hunter2" not in f"{caught.value!r} {caught.value} {cluster!r} {caught.value.__cause__!r}"
+
+
+def owned(cluster: Cluster) -> dict[object, object]:
+    runner = cluster._runner
+    assert runner is not None
+    assert runner.ownership is not None
+    return dict(runner.ownership.owned)
