@@ -47,10 +47,12 @@ def test_cluster_answers_for_the_slots_of_all_masters(
     assert max(owned.values()) - min(owned.values()) <= 1
 
 
-def test_each_key_of_a_cluster_lives_on_one_master(valkey_cluster: RedisClusterServers) -> None:
+def test_each_key_of_a_cluster_lives_on_one_master(
+    valkey_cluster: RedisClusterServers, namespace: str
+) -> None:
     served: set[int] = set()
     for number in range(12):
-        key = f"t:{{{number}}}"
+        key = f"{namespace}:{{{number}}}"
         answers = {server.port: _set(server, key) for server in valkey_cluster.servers}
         [home] = [port for port, answer in answers.items() if answer == "OK"]
         moved = [

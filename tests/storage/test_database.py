@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ async def test_a_server_that_died_is_a_retryable_error_until_it_is_back(
         private_postgres.restart()
         assert await _grant(database, namespace) == before + 1
         private_postgres.pause()
-        with pytest.raises(PersistenceFailedError, match="within 0.2 s") as slow:
+        with pytest.raises(PersistenceFailedError, match=r"within 0\.2 s") as slow:
             await _grant(database, namespace, timeout=0.2)
         assert (slow.value.execution, slow.value.is_retryable) == (Execution.NOT_EXECUTED, True)
         private_postgres.resume()
@@ -80,7 +79,7 @@ async def test_a_write_whose_answer_is_lost_is_unknown_and_found_by_its_commit_i
         return written.version
 
     socket = str(postgres.folder / f".s.PGSQL.{postgres.port}")
-    async with Proxy.to_unix(socket, resp=False) as proxy:
+    async with Proxy.to_unix(socket, speaks="bytes") as proxy:
         place = make_url(postgres_url)
         far = place.set(host=proxy.host, port=proxy.port, query={}).render_as_string(hide_password=False)
         async with _open(far) as database:
@@ -175,7 +174,7 @@ async def test_sessions_on_postgres_have_limits_below_the_ttl(postgres_database:
         return [connection.execute(asked, {"name": name}).scalar() for name in names]
 
     limits = await postgres_database.read(settings, timeout=60.0)
-    assert all(0 < limit < TTL / timedelta(milliseconds=1) for limit in limits), dict(zip(names, limits))
+    assert all(0 < limit < TTL / timedelta(milliseconds=1) for limit in limits), limits
 
 
 # --- URLs, and what they hide ---
@@ -201,13 +200,13 @@ def test_a_url_that_cannot_serve_is_refused_without_showing_it(url: str, told: s
 
 
 @pytest.fixture
-def guarded_postgres(private_postgres: PostgresServer) -> Iterator[PostgresServer]:
+def guarded_postgres(private_postgres: PostgresServer) -> PostgresServer:
     """A server that wants a password on its port."""
     rules = private_postgres.folder / "data" / "pg_hba.conf"
     rules.write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
     private_postgres.execute("ALTER ROLE postgres PASSWORD 'the right one'")
     private_postgres.restart()
-    yield private_postgres
+    return private_postgres
 
 
 async def test_a_password_is_shown_nowhere(

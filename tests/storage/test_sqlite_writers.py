@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from redis_cluster_kit.storage import Database, FenceRegister
 
 # What a runner has for a fence: a third of the default TTL.
 GRANT_TIMEOUT = 5.0 / 3
-GRANTS = 25
+GRANTS = 150
 
 
 async def test_two_busy_writers_do_not_starve_a_grant(
@@ -27,13 +26,10 @@ async def test_two_busy_writers_do_not_starve_a_grant(
     try:
         for writer in writers:
             await writer.wait_for("writing")
-        took: list[float] = []
         for turn in range(1, GRANTS + 1):
-            began = time.monotonic()
             granted = await register.grant("g", dict.fromkeys(range(1, 101), 0), "n", timeout=GRANT_TIMEOUT)
-            took.append(time.monotonic() - began)
             assert set(granted.values()) == {turn}
     finally:
         stop.touch()
     versions = [(await writer.wait_for("done"))["result"] for writer in writers]
-    assert all(version > GRANTS for version in versions), (versions, took)
+    assert min(versions) > 10, "the writers were hardly there: this proves nothing"

@@ -1,7 +1,8 @@
-"""The fixtures' own promises: a key or a process that a test leaves behind fails the run."""
+"""The fixtures' own promises: a key or a process left behind fails the run, a missing server skips a test."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -35,13 +36,19 @@ def test_sees_no_key(valkey):
     assert valkey.call("DBSIZE") == 0
 """
 
+_USES_EACH_SERVER = """
+def test_uses(redis_server):
+    assert redis_server.call("PING") == "PONG"
+"""
 
-def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+
+def _run(folder: Path, text: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(Path(__file__).parents[1] / "conftest.py", folder)
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-p", "no:valkey"]
     return subprocess.run(
-        [*command, "--rootdir", str(folder), str(folder)],
+        [*command, *options, "--rootdir", str(folder), str(folder)],
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -73,3 +80,10 @@ def test_key_outside_the_namespace_fails_its_test_and_is_deleted(tmp_path: Path)
     assert "3 passed, 1 error" in done.stdout
     assert "ERROR test_it.py::test_outside" in done.stdout
     assert "keys outside the test's namespace: b\"nobody's\"" in done.stdout
+
+
+def test_server_that_is_not_installed_skips_its_id_and_says_why(tmp_path: Path) -> None:
+    done = _run(tmp_path, _USES_EACH_SERVER, "-k", "not cluster", PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed, 1 skipped" in done.stdout
+    assert "no redis-server on the PATH" in done.stdout
