@@ -1,1 +1,1 @@
-"""One question a file, `python -m benchmarks.<name>`; each writes what it measured to `benchmarks/results/`."""
+"""One question a file: `python -m benchmarks.<name>` measures, prints and writes to `benchmarks/results/`."""

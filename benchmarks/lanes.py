@@ -1,12 +1,14 @@
 """How many commands a second do 200 concurrent callers get, and what does one cost the client?
 
 Three ways in the same run on the embedded server: awaited redis-py on a pool of 200, redis-py pipelines fed
-by one task, and the kit's lanes. Exits 1 if the lanes get less than three times what the pool does.
+by one task, and the kit's lanes. What the callers counted is compared with what the server says it ran.
+Exits 1 if the lanes get less than three times what the pool does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import statistics
 import sys
 import time
@@ -89,6 +91,7 @@ class Way:
     rates: list[float] = field(default_factory=list[float])
     cpu_microseconds: list[float] = field(default_factory=list[float])
     waits_ms: list[float] = field(default_factory=list[float])
+    batches: list[float] = field(default_factory=list[float])
 
     @property
     def rate(self) -> float:
@@ -102,11 +105,12 @@ class Way:
             "commands_per_second_of_each_round": [round(rate) for rate in self.rates],
             "client_cpu_microseconds_per_command": round(statistics.median(self.cpu_microseconds), 1),
             "mean_wait_ms": round(statistics.median(self.waits_ms), 2),
+            "commands_per_read_of_the_server": round(statistics.median(self.batches), 1),
         }
 
 
-async def measure(way: Way, url: str) -> None:
-    """One round: callers that send one command after the other until the time is up."""
+async def measure(way: Way, url: str) -> int:
+    """One round: callers that send one command after the other until the time is up; returns how many."""
     async with way.opened(url) as call:
         await asyncio.gather(*(call(number) for number in range(CALLERS)))  # every connection is open now
 
@@ -123,16 +127,36 @@ async def measure(way: Way, url: str) -> None:
     way.rates.append(total / took)
     way.cpu_microseconds.append(spent / total * 1e6)
     way.waits_ms.append(took * CALLERS / total * 1e3)
+    return total + CALLERS
+
+
+def check_round(way: Way, server: RedisServer) -> None:
+    """Measure one round and hold it against the server's own count."""
+    commands, reads = _served(server)
+    sent = asyncio.run(measure(way, server.url))
+    ran, read = (after - before for after, before in zip(_served(server), (commands, reads), strict=True))
+    if ran != sent:
+        raise SystemExit(f"{way.title}: callers counted {sent} answers, the server ran {ran} commands")
+    way.batches.append(ran / read)
+
+
+def _served(server: RedisServer) -> tuple[int, int]:
+    """How many SETs the server has run, and how often it has read from a socket."""
+    with server.connect() as client:
+        found = client.info("commandstats").get("cmdstat_set", "calls=0,")
+        reads = int(client.info("stats")["total_reads_processed"])
+    return int(re.findall(r"calls=(\d+)", found)[0]), reads
 
 
 def report(ways: list[Way]) -> None:
     """Print the table."""
     print(f"{CALLERS} concurrent callers, SET of {len(VALUE)} bytes, medians of {ROUNDS} rounds")
-    print(f"{'':44}{'commands/s':>12}{'× pool':>9}{'CPU µs each':>13}{'wait ms':>9}")
+    print(f"{'':44}{'commands/s':>12}{'× pool':>9}{'CPU µs each':>13}{'wait ms':>9}{'batch':>8}")
     for way in ways:
         cpu, wait = statistics.median(way.cpu_microseconds), statistics.median(way.waits_ms)
         factor = way.rate / ways[0].rate
-        print(f"{way.title:44}{way.rate:>12,.0f}{factor:>9.1f}{cpu:>13.1f}{wait:>9.2f}")
+        batch = statistics.median(way.batches)
+        print(f"{way.title:44}{way.rate:>12,.0f}{factor:>9.1f}{cpu:>13.1f}{wait:>9.2f}{batch:>8.0f}")
 
 
 def main() -> int:
@@ -145,7 +169,7 @@ def main() -> int:
     with RedisServer.start() as server:
         for turn in range(ROUNDS):
             for way in ways[turn:] + ways[:turn]:  # none is always the first
-                asyncio.run(measure(way, server.url))
+                check_round(way, server)
         with server.connect() as client:
             info = client.info("server")
     factor = ways[-1].rate / ways[0].rate

@@ -17,16 +17,14 @@ def test_leaves_a_process():
     left.append(subprocess.Popen(["sleep", "600"]))
     print("pid", left[0].pid)
 """
-_LEAVES_A_KEY = """
-names = []
-def test_leaves_a_key(valkey, namespace):
-    names.append(namespace)
+_LEAVES_KEYS = """
+def test_of_no_kind(valkey, namespace):
     valkey.call("SET", f"rck:{{{namespace}:00}}:no-such-kind:x", "1")
-def test_sees_no_key(valkey):
-    assert names and valkey.call("DBSIZE") == 0
-"""
-_LEAVES_KEYS_HERE_AND_THERE = """
+def test_for_ever(valkey, namespace):
+    assert valkey.call("DBSIZE") == 0
+    valkey.call("SET", f"rck:{{{namespace}:00}}:version", "1")
 def test_outside(valkey):
+    assert valkey.call("DBSIZE") == 0
     valkey.call("SET", "nobody's", "1")
 def test_inside(valkey, namespace):
     assert valkey.call("DBSIZE") == 0
@@ -35,7 +33,6 @@ def test_inside(valkey, namespace):
 def test_sees_no_key(valkey):
     assert valkey.call("DBSIZE") == 0
 """
-
 _USES_EACH_SERVER = """
 def test_uses(redis_server):
     assert redis_server.call("PING") == "PONG"
@@ -67,18 +64,14 @@ def test_process_left_behind_fails_the_run_and_is_killed(tmp_path: Path) -> None
     assert not psutil.pid_exists(pid)
 
 
-def test_key_of_no_kind_fails_its_test_and_is_deleted(tmp_path: Path) -> None:
-    done = _run(tmp_path, _LEAVES_A_KEY)
+def test_keys_left_behind_fail_their_tests_and_are_deleted(tmp_path: Path) -> None:
+    done = _run(tmp_path, _LEAVES_KEYS)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "2 passed, 1 error" in done.stdout
+    assert "5 passed, 3 errors" in done.stdout
+    for test in ("test_of_no_kind", "test_for_ever", "test_outside"):
+        assert f"ERROR test_it.py::{test}" in done.stdout
     assert "is of no kind the key space knows" in done.stdout
-
-
-def test_key_outside_the_namespace_fails_its_test_and_is_deleted(tmp_path: Path) -> None:
-    done = _run(tmp_path, _LEAVES_KEYS_HERE_AND_THERE)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "3 passed, 1 error" in done.stdout
-    assert "ERROR test_it.py::test_outside" in done.stdout
+    assert "has no TTL and is not permanent" in done.stdout
     assert "keys outside the test's namespace: b\"nobody's\"" in done.stdout
 
 

@@ -38,15 +38,15 @@ def test_an_error_carries_the_seed() -> None:
     assert caught.value.__notes__ == ["to repeat this run: RCK_SEED=99"]
 
 
-def _pytest(folder: Path, *options: str, seed: str = "") -> subprocess.CompletedProcess[str]:
+def _pytest(folder: Path, *options: str, seed: str = "") -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-q", *options]
     env = {**os.environ, "RCK_SEED": seed, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(
+    return subprocess.Popen(
         [*command, "--rootdir", str(folder), "test_it.py"],
         cwd=folder,
         env=env,
-        capture_output=True,
-        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
@@ -57,14 +57,19 @@ def test_pytest_takes_the_seed_and_reports_it_where_it_was_used(tmp_path: Path) 
         "def test_good(rck_seeds): assert rck_seeds.value in (5, 6)\n"
         "def test_plain(): assert False\n"
     )
-    by_option = _pytest(tmp_path, "--rck-seed", "5", seed="6")
-    assert by_option.stdout.count("to repeat this run: RCK_SEED=5") == 1, by_option.stdout
-    assert "2 failed, 1 passed" in by_option.stdout
-    by_environment = _pytest(tmp_path, seed="6")
-    assert by_environment.stdout.count("to repeat this run: RCK_SEED=6") == 1, by_environment.stdout
-    nonsense = _pytest(tmp_path, "--rck-seed", "many")
-    assert "expected a whole number in --rck-seed, got 'many'" in nonsense.stderr
-    assert nonsense.returncode == pytest.ExitCode.USAGE_ERROR
+    with (
+        _pytest(tmp_path, "--rck-seed", "5", seed="6") as with_option,
+        _pytest(tmp_path, seed="6") as with_environment,
+        _pytest(tmp_path, "--rck-seed", "many") as with_nonsense,
+    ):
+        by_option, _ = with_option.communicate(timeout=60)
+        by_environment, _ = with_environment.communicate(timeout=60)
+        _, complaint = with_nonsense.communicate(timeout=60)
+    assert by_option.count("to repeat this run: RCK_SEED=5") == 1, by_option
+    assert "2 failed, 1 passed" in by_option
+    assert by_environment.count("to repeat this run: RCK_SEED=6") == 1, by_environment
+    assert "expected a whole number in --rck-seed, got 'many'" in complaint
+    assert with_nonsense.returncode == pytest.ExitCode.USAGE_ERROR
 
 
 async def test_until_returns_the_answer_or_says_what_never_came() -> None:
