@@ -42,7 +42,9 @@ def lint(session: nox.Session) -> None:
     install(session, "lint")
     session.run("ruff", "check", *CHECKED)
     session.run("ruff", "format", "--check", *CHECKED)
-    session.run("codespell", "redis_cluster_kit", "lua", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    session.run(
+        "codespell", "redis_cluster_kit", "lua", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"
+    )
 
 
 @nox.session
@@ -67,7 +69,9 @@ def wheel(session: nox.Session) -> None:
         session.install("build[uv]")
         session.run("python", "-m", "build", "--installer", "uv", "--wheel", "--outdir", folder)
         (built,) = Path(folder).glob("*.whl")
-        session.install("--reinstall-package", "redis-cluster-kit", f"redis-cluster-kit[all] @ {built.as_uri()}")
+        session.install(
+            "--reinstall-package", "redis-cluster-kit", f"redis-cluster-kit[all] @ {built.as_uri()}"
+        )
         check = Path("tests/wheel/call_every_script.py").absolute()
         session.chdir(folder)
         session.run("python", str(check))

@@ -167,7 +167,7 @@ class ShardSettings(_Group):
             check_name("shard group", name)
             if type(count) is not int or not 1 <= count <= 10_000:
                 raise self._complain("groups", f"counts from 1 to 10000 (group {name!r})")
-        if not isinstance(self.weight, int | float) or not 0.01 <= self.weight <= 100:
+        if type(self.weight) not in (int, float) or not 0.01 <= self.weight <= 100:
             raise self._complain("weight", "from 0.01 to 100")
         object.__setattr__(self, "groups", MappingProxyType(dict(self.groups)))
 

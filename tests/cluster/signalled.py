@@ -1,4 +1,4 @@
-"""A runner in a process of its own, for tests of signals: `run_forever` with a turn that may hold up the drain."""
+"""A runner in a process of its own for tests of signals: `run_forever`, and turns that hold up the drain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from datetime import timedelta
 
 import anyio
 
-from redis_cluster_kit import Cluster, DrainSettings, LeaseSettings, Settings, ShardSettings, ShortLeaseWarning
+from redis_cluster_kit import (
+    Cluster,
+    DrainSettings,
+    LeaseSettings,
+    Settings,
+    ShardSettings,
+    ShortLeaseWarning,
+)
 from redis_cluster_kit.ownership import OwnedShard
 from redis_cluster_kit.testing import emit
 

@@ -54,13 +54,13 @@ async def test_two_runners_share_and_hand_off(make_cluster: MakeCluster) -> None
         async with make_cluster(entities=[Account]) as second:
             await owns(second, 6)
             await owns(first, 6)
-            ids = [f"id-{number}" for number in range(40)]
-            for id in ids:
-                owner = await first.owner_of(Account, id)
-                assert owner == await second.owner_of(Account, id)
+            names = [f"id-{number}" for number in range(40)]
+            for name in names:
+                owner = await first.owner_of(Account, name)
+                assert owner == await second.owner_of(Account, name)
                 assert owner in (first.runner_id, second.runner_id)
-                assert first.is_local(Account, id) == (owner == first.runner_id)
-            assert {first.is_local(Account, id) for id in ids} == {True, False}
+                assert first.is_local(Account, name) == (owner == first.runner_id)
+            assert {first.is_local(Account, name) for name in names} == {True, False}
         await owns(first, 12)
 
 
@@ -108,10 +108,13 @@ async def test_entering_twice_is_refused(make_cluster: MakeCluster) -> None:
 async def test_an_error_inside_comes_out_as_itself_and_the_shards_are_free(
     make_cluster: MakeCluster, valkey: RedisServer, namespace: str
 ) -> None:
-    with pytest.raises(ZeroDivisionError):
+    async def fail_inside() -> None:
         async with make_cluster() as cluster:
             await owns(cluster, 12)
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_inside()
     assert valkey.call("KEYS", f"rck:{{{namespace}:*lease*") == []
 
 
@@ -198,25 +201,26 @@ async def test_events_tell_of_shards_and_runners(make_cluster: MakeCluster) -> N
     async def listen(cluster: Cluster, started: anyio.Event) -> None:
         events = cluster.events()
         started.set()
-        async for event in events:
-            seen.append(event)
+        async for event in events:  # one by one: the test looks at them meanwhile
+            seen.append(event)  # noqa: PERF401
 
-    async with anyio.create_task_group() as tasks:
-        async with make_cluster() as first:
-            started = anyio.Event()
-            tasks.start_soon(listen, first, started)
-            await started.wait()
-            await owns(first, 12)
-            async with make_cluster() as second:
-                name = second.runner_id
-                await owns(second, 6)
-                await until(lambda: RunnerJoined(name) in seen)
-            await owns(first, 12)
-            await until(lambda: RunnerLeft(name) in seen)
+    async with anyio.create_task_group() as tasks, make_cluster() as first:
+        started = anyio.Event()
+        tasks.start_soon(listen, first, started)
+        await started.wait()
+        await owns(first, 12)
+        async with make_cluster() as second:
+            name = second.runner_id
+            await owns(second, 6)
+            await until(lambda: RunnerJoined(name) in seen)
+        await owns(first, 12)
+        await until(lambda: RunnerLeft(name) in seen)
     lost = [event for event in seen if isinstance(event, ShardLost)]
     assert len(lost) == 6 + 12
     assert all(event.was_clean for event in lost)
-    gained = [event.fence for event in seen if isinstance(event, ShardGained) and event.shard == lost[0].shard]
+    gained = [
+        event.fence for event in seen if isinstance(event, ShardGained) and event.shard == lost[0].shard
+    ]
     assert gained == sorted(set(gained))
 
 

@@ -108,7 +108,11 @@ async def test_eviction_is_refused_and_may_be_vouched_for(namespace: str, sqlite
     with RedisServer.start(extra=("--maxmemory-policy", "allkeys-lru")) as server:
         cluster = Cluster(server.url, sqlite_url, namespace=namespace, settings=quick())
         error = await refusal(cluster)
-        assert (error.setting, error.expected, error.found) == ("maxmemory-policy", "noeviction", "allkeys-lru")
+        assert (error.setting, error.expected, error.found) == (
+            "maxmemory-policy",
+            "noeviction",
+            "allkeys-lru",
+        )
         careless = quick(redis=RedisSettings(eviction_check="warn"))
         await join(Cluster(server.url, sqlite_url, namespace=namespace, settings=careless))
 

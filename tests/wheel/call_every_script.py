@@ -1,4 +1,4 @@
-"""Run by `nox -s wheel` in an environment that has only the built wheel: every script it carries can be called.
+"""Run by `nox -s wheel` where only the built wheel is installed: every script it carries can be called.
 
 Each is sent to a real server with nothing but names and numbers in its place; any answer of the script's own
 will do, a script that does not load or compile will not.
@@ -36,11 +36,11 @@ async def main() -> None:
 async def call(script: Script, lanes: Lanes, keyspace: Keyspace) -> str:
     header = script.header
     values = {key: f"rck:{{wheel:00}}:{key}:default:0" for key in header.keys}
-    values |= {argument: "1" for argument in header.arguments}
-    each = None
+    values |= dict.fromkeys(header.arguments, "1")
+    each: list[dict[str, str]] = []
     if header.each_keys or header.each_arguments:
         group = {key: f"rck:{{wheel:00}}:{key}:default:0" for key in header.each_keys}
-        each = [group | {argument: "1" for argument in header.each_arguments}]
+        each = [group | dict.fromkeys(header.each_arguments, "1")]
     outcome = await script(lanes, keyspace.home_slot, each=each, **values)
     return " ".join([outcome.word, *(answer.word for answer in outcome.each)])
 
