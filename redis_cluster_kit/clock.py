@@ -51,6 +51,10 @@ class Clock:
         """Return `now()` in whole milliseconds."""
         return int(self.now() * 1000)
 
+    def server_ms(self) -> int:
+        """Return the data Redis' own time in whole milliseconds, without a test's offset."""
+        return int(self._server_time() * 1000)
+
     def utcnow(self) -> datetime:
         """Return `now()` as an aware UTC datetime."""
         return datetime.fromtimestamp(self.now(), UTC)

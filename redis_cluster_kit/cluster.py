@@ -13,20 +13,45 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
 
 import anyio
 import anyio.to_thread
+import msgspec
 
-from redis_cluster_kit.entity import Entity, EntityDefinition, Registry, define
-from redis_cluster_kit.identity import ShardId, check_entity_id, check_name, shard_number
+from redis_cluster_kit.calling import MessageReceipt, Target, make_proxy, rpc_call
+from redis_cluster_kit.clock import Clock
+from redis_cluster_kit.delivery import DeadLetters
+from redis_cluster_kit.entity import (
+    NO_OPTIONS,
+    Entity,
+    EntityDefinition,
+    Receipt,
+    Registry,
+    RpcCall,
+    RpcMethod,
+    define,
+)
+from redis_cluster_kit.envelope import ENVELOPE_VERSION, Envelope, seal_envelope
+from redis_cluster_kit.errors import EntityError
+from redis_cluster_kit.identity import (
+    EntityAddress,
+    ShardId,
+    check_entity_id,
+    check_name,
+    parse_message_id,
+    shard_number,
+)
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import ClusterEvent, OwnedShard
-from redis_cluster_kit.runner import Identity, Runner
+from redis_cluster_kit.runner import Identity, Runner, Surroundings
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.snowflake import Snowflake
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+E = TypeVar("E", bound=Entity[Any])
 DEFAULT_GROUP = "default"
 
 
@@ -75,6 +100,8 @@ class Cluster:
         self._resources: dict[type[Any], Any] = {}
         self._runner: Runner | None = None
         self._life: _Life | None = None
+        self._make_clock: Callable[[], Clock] = Clock
+        """Testing puts a movable clock here."""
 
     def __repr__(self) -> str:
         state = "not joined" if self._runner is None else self._runner.runner_id
@@ -121,7 +148,15 @@ class Cluster:
     async def _run(self, joined: Callable[[], Awaitable[None]]) -> None:
         """Be a runner, from joining to leaving; `joined` returns when it is time to leave."""
         async with self._open_stores() as stores:
-            runner = Runner(stores.redis, stores.database, self.settings, self._identity(), self._serve)
+            runner = Runner(
+                stores.redis,
+                stores.database,
+                self.settings,
+                self._identity(),
+                self._serve,
+                Surroundings(self, self.resource),
+                self._make_clock(),
+            )
             self._runner = runner
             try:
                 async with runner.running(self._living):
@@ -145,14 +180,19 @@ class Cluster:
         """What this runner offers: the types of its entities, by shard group."""
         serves: dict[str, list[str]] = {}
         for definition in self._definitions.values():
-            serves.setdefault(definition.shard_group, []).append(definition.name)
+            names = serves.setdefault(definition.shard_group, [f"envelope/{ENVELOPE_VERSION}"])
+            names.append(definition.name)
+            names += [f"{definition.name}/{rpc}" for rpc in definition.rpcs]
         if not serves:
             serves = {DEFAULT_GROUP: []}
         groups = {group: self.settings.shards.count(group) for group in serves}
-        return Identity(self.namespace, self._name, self._hosting, groups, serves)
+        return Identity(self.namespace, self._name, self._hosting, groups, serves, self._definitions)
 
     async def _serve(self, owned: OwnedShard) -> None:
-        """Serve one owned shard; it is kept until its hand-off in any case."""
+        """Serve one owned shard until its hand-off."""
+        host = self._joined().host
+        assert host is not None
+        await host.serve(owned)
 
     async def run_forever(self) -> None:
         """Serve until SIGTERM or SIGINT, or `begin_drain`; then drain. A second signal exits at once."""
@@ -198,6 +238,85 @@ class Cluster:
             name = type.__qualname__
             raise LookupError(f"no resource {name}: let lifespan call cluster.provide({name}, …)") from None
 
+    # Calling
+
+    def entity(self, type: type[E], id: str, /) -> E:
+        """Return a proxy of an entity, typed as `type`: it offers the rpcs, `id`, `address` and `cluster`.
+
+        There is no I/O, and the entity need not exist: its first message makes it.
+        """
+        return cast("E", make_proxy(lambda: self._joined().caller, self, self._target(type, id)))
+
+    @overload
+    async def send(
+        self, to: EntityAddress, method: RpcMethod[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Receipt[R]: ...
+    @overload
+    async def send(self, to: RpcCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Receipt[R]: ...
+    async def send(self, to: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Send a message: `send(alice.deposit, 10)`, or by address `send(address, Account.deposit, 10)`."""
+        if isinstance(to, RpcCall):
+            return await cast("RpcCall[..., Any]", to).send(*args, **kwargs)
+        address, (method, *rest) = cast("EntityAddress", to), args
+        target = self._target(method.entity, address.id)
+        return await rpc_call(self._joined().caller, target, method.name, NO_OPTIONS).send(*rest, **kwargs)
+
+    async def broadcast(self, method: RpcMethod[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> int:
+        """Send a message to every entity of the type that is in memory; return how many took it.
+
+        A runner that does not answer within 5 s counts for nothing.
+        """
+        runner = self._joined()
+        definition = define(method.entity)
+        rpc = definition.rpcs[method.name]
+        limits = self.settings.mailbox
+        arguments = rpc.arguments.encode(args, kwargs, limit=limits.payload_limit, max_depth=limits.max_depth)
+        message = seal_envelope(
+            Envelope(rpc=rpc.name, args=msgspec.Raw(arguments)), limit=limits.payload_limit + 4096
+        )
+        await runner.membership.refresh()
+        return await runner.broadcasts.send(definition.name, message, timeout=5.0)
+
+    def receipt(self, message_id: str, result: type[T] | Any = Any, /) -> Receipt[T]:
+        """Return the receipt of a message whose id was stored; `result` is the type its rpc returns."""
+        address = parse_message_id(message_id)
+        shard = self._shard_in(address.group, address.type, address.entity_id)
+        member = f"{address.type}:{address.entity_id}"
+        definition = self._definitions.get(address.type)
+        raises = {} if definition is None else _all_errors(definition)
+        return MessageReceipt(
+            self._joined().caller, shard, member, address.id, result=result, raises=raises, is_staged=True
+        )
+
+    async def cancel(self, message_id: str, /) -> bool:
+        """Withdraw a message nobody has taken yet. True: it will have no state effect. False: too late."""
+        address = parse_message_id(message_id)
+        shard = self._shard_in(address.group, address.type, address.entity_id)
+        return await self._joined().mailboxes.cancel(shard, f"{address.type}:{address.entity_id}", address.id)
+
+    async def reset(self, entity: type[Entity[Any]], id: str, /) -> None:
+        """Forget an entity's undelivered messages and its replies; its state stays."""
+        target = self._target(entity, id)
+        await self._joined().mailboxes.reset(target.address.shard, target.member, with_state=False)
+
+    async def delete(self, entity: type[Entity[Any]], id: str, /) -> None:
+        """Forget an entity's undelivered messages, its replies and its state."""
+        target = self._target(entity, id)
+        await self._joined().mailboxes.reset(target.address.shard, target.member, with_state=True)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The messages nobody tries again by themselves: `.list(type=…)`, `.replay(id)`, `.drop(id)`."""
+        return self._joined().dead_letters()
+
+    async def poll(self) -> None:
+        """Read everything once, now, that this runner would otherwise see at its next poll."""
+        await self._joined().poll()
+
+    def _target(self, entity: type[Entity[Any]], id: str) -> Target:
+        definition = define(entity)
+        return Target(definition, EntityAddress(definition.name, id, self.shard_of(entity, id)))
+
     # Where things are
 
     @property
@@ -208,10 +327,13 @@ class Cluster:
     def shard_of(self, entity: type[Entity[Any]], id: str) -> ShardId:
         """Return the shard an entity belongs to: the same on every pod, and without I/O."""
         definition = define(entity)
+        return self._shard_in(definition.shard_group, definition.name, check_entity_id(id))
+
+    def _shard_in(self, group: str, type: str, id: str) -> ShardId:
         record = None if self._runner is None else self._runner.record
         counts = {} if record is None else record.shard_counts
-        count = counts.get(definition.shard_group) or self.settings.shards.count(definition.shard_group)
-        return ShardId(definition.shard_group, shard_number(definition.name, check_entity_id(id), count))
+        count = counts.get(group) or self.settings.shards.count(group)
+        return ShardId(group, shard_number(type, id, count))
 
     async def owner_of(self, entity: type[Entity[Any]], id: str) -> str | None:
         """Return the id of the runner that holds the entity's shard now, None if nobody does."""
@@ -292,6 +414,10 @@ class _Life:
     async def _stay(self) -> None:
         self._joined.set()
         await self._over.wait()
+
+
+def _all_errors(definition: EntityDefinition) -> dict[str, type[EntityError]]:
+    return {code: error for rpc in definition.rpcs.values() for code, error in rpc.raises.items()}
 
 
 def _only(error: BaseException) -> BaseException:

@@ -439,6 +439,12 @@ class EntityError(KitError):
         return _NEW_OBJECT, (type(self),), self.__dict__
 
 
+def declared_fields(kind: type[EntityError]) -> dict[str, Any]:
+    """Return the types of a declared error's fields by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hints[name] for name in _field_names(kind)}
+
+
 _HINTS: dict[type[ReasonedError], dict[str, Any]] = {}
 _NEW_OBJECT = cast("Callable[..., object]", getattr(copyreg, "__newobj__"))  # noqa: B009 - typeshed hides it
 _RESERVED = frozenset({"add_note", "args", "code", "fields", "with_traceback"})

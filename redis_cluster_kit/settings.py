@@ -291,6 +291,22 @@ class DrainSettings(_Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class EntitySettings(_Group):
+    """How entities live in memory, and how long their callers wait."""
+
+    max_resident: int = 100_000
+    """Entities a runner keeps in memory; above it the one idle for longest is passivated. More: more memory;
+    fewer: states are loaded more often."""
+    ask_timeout: timedelta = timedelta(seconds=30)
+    """How long a caller waits for an answer where it names no timeout. Longer: callers of a stuck entity
+    hang longer; shorter: slow handlers look like failures."""
+
+    def __post_init__(self) -> None:
+        self._whole("max_resident", 1, 100_000_000)
+        self._durations("ask_timeout")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MachineIdSettings(_Group):
     """How the machine ids of snowflakes are leased from the database."""
 
@@ -312,6 +328,7 @@ class Settings(_Group):
     database: DatabaseSettings = field(default_factory=DatabaseSettings)
     mailbox: MailboxSettings = field(default_factory=MailboxSettings)
     dedupe: DedupeSettings = field(default_factory=DedupeSettings)
+    entities: EntitySettings = field(default_factory=EntitySettings)
     drain: DrainSettings = field(default_factory=DrainSettings)
     machine_ids: MachineIdSettings = field(default_factory=MachineIdSettings)
 

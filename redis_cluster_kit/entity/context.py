@@ -10,9 +10,9 @@ import contextlib
 import dataclasses
 from collections.abc import Generator
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Protocol, TypedDict, Unpack
 
 from redis_cluster_kit.errors import ClusterContextRequired
 from redis_cluster_kit.identity import ShardId
@@ -55,20 +55,41 @@ class ContextFields(TypedDict, total=False):
     attempt: int
 
 
-_CURRENT: ContextVar[ClusterContext | None] = ContextVar("rck_cluster_context", default=None)
+class ContextSource(Protocol):
+    """What can say where the running code is: made only when somebody asks."""
+
+    def context(self) -> ClusterContext: ...
+
+
+_CURRENT: ContextVar[ClusterContext | ContextSource | None] = ContextVar("rck_cluster_context", default=None)
 
 
 def current() -> ClusterContext:
     """Return the context of the turn, singleton or tick that runs here, else `ClusterContextRequired`."""
-    context = _CURRENT.get()
+    context = _known()
     if context is None:
         raise ClusterContextRequired
     return context
 
 
+def _known() -> ClusterContext | None:
+    found = _CURRENT.get()
+    return found if found is None or isinstance(found, ClusterContext) else found.context()
+
+
+def enter_context(source: ContextSource) -> Token[ClusterContext | ContextSource | None]:
+    """Let `source` say where the code is that runs here; hand the token to `leave_context`."""
+    return _CURRENT.set(source)
+
+
+def leave_context(token: Token[ClusterContext | ContextSource | None]) -> None:
+    """Go back to what was before."""
+    _CURRENT.reset(token)
+
+
 def within_cluster(**fields: Unpack[ContextFields]) -> AbstractContextManager[ClusterContext]:
     """Run a `with` block as if inside a cluster; inside another context, fields not named keep its values."""
-    base = _CURRENT.get() or ClusterContext()
+    base = _known() or ClusterContext()
     return _opened(dataclasses.replace(base, **fields))
 
 

@@ -15,8 +15,9 @@ from types import FunctionType, MappingProxyType, NoneType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from redis_cluster_kit import codec
+from redis_cluster_kit.entity.arguments import Arguments
 from redis_cluster_kit.entity.context import cluster_required
-from redis_cluster_kit.entity.rpcs import Handler, RpcDescriptor
+from redis_cluster_kit.entity.rpcs import CallOptions, Handler, RpcCall, RpcDescriptor
 from redis_cluster_kit.errors import EntityError
 from redis_cluster_kit.identity import EntityAddress, check_name
 
@@ -66,6 +67,8 @@ class RpcDefinition:
     """The return annotation; `Any` if there is none."""
     raises: Mapping[str, type[EntityError]]
     """The declared errors by code."""
+    arguments: Arguments
+    """How its arguments travel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +100,7 @@ class Activation(Protocol):
     def cluster(self) -> Any: ...
     def resource(self, type: type[T], /) -> T: ...
     def keep_alive(self) -> None: ...
+    def call(self, rpc: str, options: CallOptions, /) -> RpcCall[Any, Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,15 +382,18 @@ def _define_rpc(
         for field, hint in _hints(f"{label}: {error.__name__}", error).items():
             if field != "code":
                 _check_sendable(f"{label}: {error.__name__}.{field}", hint)
+    required = frozenset(item.name for item in parameters if item.default is inspect.Parameter.empty)
+    types = {parameter.name: hints[parameter.name] for parameter in parameters}
     return RpcDefinition(
         name=descriptor.name,
         attribute=attribute,
         handler=descriptor.handler,
         readonly=descriptor.readonly,
-        parameters=MappingProxyType({parameter.name: hints[parameter.name] for parameter in parameters}),
-        required=frozenset(item.name for item in parameters if item.default is inspect.Parameter.empty),
+        parameters=MappingProxyType(types),
+        required=required,
         result=result,
         raises=MappingProxyType({error.code: error for error in descriptor.raises}),
+        arguments=Arguments(label, types, required),
     )
 
 

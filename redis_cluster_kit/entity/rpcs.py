@@ -18,13 +18,16 @@ from redis_cluster_kit.errors import EntityError
 
 __all__ = [
     "DEFAULT",
+    "NO_OPTIONS",
     "BoundRpc",
     "CallOptions",
     "Default",
+    "Durability",
     "Receipt",
     "RpcCall",
     "RpcDescriptor",
     "RpcMethod",
+    "replicated",
     "rpc",
 ]
 
@@ -62,6 +65,22 @@ class Receipt(Protocol[R_co]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """How many replicas have a message before its sender goes on; made by `replicated(n)`."""
+
+    replicas: int
+
+    def __post_init__(self) -> None:
+        if type(self.replicas) is not int or not 1 <= self.replicas <= 100:
+            raise ValueError(f"replicated takes a whole number from 1 to 100, got {self.replicas!r}")
+
+
+def replicated(replicas: int, /) -> Durability:
+    """Let a send return only when so many replicas have the message: fewer losses at a failover, not none."""
+    return Durability(replicas)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallOptions:
     """How one message is sent; made by `.options(...)`."""
@@ -74,6 +93,8 @@ class CallOptions:
     """The same key again, to the same entity, gets the first reply and runs nothing."""
     timeout: float | timedelta | Default | None = DEFAULT
     """How long the caller waits, from delivery time on; None: for ever. It never withdraws the message."""
+    durability: Durability | None = None
+    """How safe the message must be before the sender goes on; None: in the primary's memory."""
 
     def __post_init__(self) -> None:
         if self.delay is not None and self.deliver_at is not None:
@@ -90,7 +111,7 @@ class CallOptions:
             raise ValueError(f"timeout must be above 0 s, got {seconds:g}; None waits for ever")
 
 
-_NO_OPTIONS: Final = CallOptions()
+NO_OPTIONS: Final = CallOptions()
 
 
 class RpcCall(Generic[P, R_co]):
@@ -129,27 +150,48 @@ class BoundRpc(RpcCall[P, R_co]):
         deliver_at: datetime | None = None,
         idempotency_key: str | None = None,
         timeout: float | timedelta | Default | None = DEFAULT,
+        durability: Durability | None = None,
     ) -> RpcCall[P, R_co]:
         """Return the same call with options; a contradiction is a ValueError at once."""
-        chosen = CallOptions(
-            delay=delay, deliver_at=deliver_at, idempotency_key=idempotency_key, timeout=timeout
+        return self.with_options(
+            CallOptions(
+                delay=delay,
+                deliver_at=deliver_at,
+                idempotency_key=idempotency_key,
+                timeout=timeout,
+                durability=durability,
+            )
         )
-        return RpcCall(self.label, chosen)
+
+    def with_options(self, options: CallOptions) -> RpcCall[P, R_co]:
+        """Return the same call with these options."""
+        return RpcCall(self.label, options)
 
 
 class OwnRpc(BoundRpc[P, R_co]):
     """`self.deposit`: calling it is a plain method call in the same turn."""
 
-    __slots__ = ("_handler", "_instance")
+    __slots__ = ("_handler", "_instance", "_name")
 
-    def __init__(self, label: str, handler: Handler, instance: object) -> None:
-        super().__init__(label, _NO_OPTIONS)
+    def __init__(self, label: str, name: str, handler: Handler, instance: Any) -> None:
+        super().__init__(label, NO_OPTIONS)
+        self._name = name
         self._handler = handler
         self._instance = instance
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the handler here and now, as part of the present turn."""
         return cast("R_co", await self._handler(self._instance, *args, **kwargs))
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> Receipt[R_co]:
+        """Put a message into the entity's own mailbox; it leaves with this turn's commit."""
+        return await self.with_options(NO_OPTIONS).send(*args, **kwargs)
+
+    def with_options(self, options: CallOptions) -> RpcCall[P, R_co]:
+        activation = self._instance.__activation__
+        if activation is None:
+            raise cluster_required(self.label)
+        return cast("RpcCall[P, R_co]", activation.call(self._name, options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +229,7 @@ class RpcDescriptor(Generic[P, R_co]):
         self, obj: object | None, owner: type[Any] | None = None, /
     ) -> RpcMethod[P, R_co] | BoundRpc[P, R_co]:
         if obj is not None:
-            return OwnRpc(f"{type(obj).__name__}.{self.name}", self.handler, obj)
+            return OwnRpc(f"{type(obj).__name__}.{self.name}", self.name, self.handler, obj)
         assert owner is not None
         return RpcMethod(owner, self.name)
 

@@ -1,78 +1,146 @@
-"""Nudges between runners: best-effort wake-ups through a short stream per runner and partition.
+"""A runner's inbox: best-effort nudges through a short stream for each partition, and who hears them.
 
-A lost nudge costs a quarter of a second, never a shard: everybody also looks by itself.
+What is lost here costs time, never a shard or a message: everybody also looks by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
+import anyio
+
+from redis_cluster_kit.errors import PersistenceFailedError
 from redis_cluster_kit.redis_access import Keyspace, Lanes, Script
 
+logger = logging.getLogger(__name__)
+
 KEEP = Script.load("inbox/keep")
-_LENGTH = 1000
+_LENGTH = 10_000
+_BATCH = 1_000
+
+Handler = Callable[[list[bytes]], None]
+"""Gets the fields of one nudge, names and values in turn; the first pair says what it is about."""
 
 
 class Inbox:
-    """One runner's inbox; and the way into the others'."""
+    """One runner's inbox; and the way into the others'.
+
+    `readers`: one for all partitions, or on a Cluster, where one command reads one slot, one for each.
+    """
 
     def __init__(
         self,
         commands: Lanes,
-        readers: Lanes,
+        readers: Sequence[Lanes],
         keyspace: Keyspace,
         runner_id: str,
         *,
         ttl: timedelta,
         block: timedelta,
+        partitions: Sequence[int],
     ) -> None:
         self._commands = commands
-        self._readers = readers
         self._keyspace = keyspace
         self._runner_id = runner_id
-        self._ttl_ms = ttl // timedelta(milliseconds=1) * 3
+        self._ttl = ttl.total_seconds()
         self._block_ms = block // timedelta(milliseconds=1)
+        self._partitions = tuple(partitions)
+        self._readers = readers
+        self.handlers: dict[bytes, Handler] = {}
+        """Who hears what, by the nudge's kind; what nobody hears is dropped."""
+        self.trouble = ""
+        """Why no nudges arrive at the moment."""
 
     async def keep(self) -> None:
         """Make the inbox, or prolong it."""
-        for partition in self._used():
-            await KEEP(
-                self._commands,
-                self._keyspace.slots[partition],
-                ttl=self._ttl_ms,
-                each=[{"inbox": self._keyspace.inbox(self._runner_id, partition)}],
+        ttl = round(self._ttl * 3000)
+        await asyncio.gather(
+            *(
+                KEEP(
+                    self._commands,
+                    self._keyspace.slots[partition],
+                    ttl=ttl,
+                    each=[{"inbox": self._key(partition)}],
+                )
+                for partition in self._partitions
             )
+        )
 
     async def nudge(self, runner_ids: Iterable[str], about: str) -> None:
         """Wake runners; those without an inbox are left alone."""
         for runner_id in runner_ids:
-            await self._commands.call(
-                self._keyspace.home_slot,
-                *("XADD", self._keyspace.inbox(runner_id, 0), "NOMKSTREAM", "MAXLEN", "~", _LENGTH, "*"),
-                *("k", about),
-                repeat=True,
-            )
+            await self.post(runner_id, 0, "k", about)
 
-    async def nudges(self) -> AsyncIterator[str]:
-        """Yield what nudges are about; ends only by an error or cancellation."""
-        key, last = self._keyspace.inbox(self._runner_id, 0), b"$"
-        while True:
-            reply = await self._readers.call(
-                self._keyspace.home_slot,
-                *("XREAD", "COUNT", 100, "BLOCK", self._block_ms, "STREAMS", key, last),
-                repeat=True,
-            )
-            for _, entries in reply or ():
-                for entry, fields in entries:
-                    last = entry
-                    yield fields[1].decode()
+    async def post(self, runner_id: str, partition: int, *fields: str | bytes) -> None:
+        """Put fields into one partition's inbox of a runner, if it has one."""
+        await self._commands.call(
+            self._keyspace.slots[partition],
+            *("XADD", self._keyspace.inbox(runner_id, partition), "NOMKSTREAM", "MAXLEN", "~", _LENGTH, "*"),
+            *fields,
+            repeat=True,
+        )
+
+    async def live(self) -> None:
+        """Keep the inbox and hand out what arrives, for ever."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._prolong)
+            if len(self._readers) == 1:
+                tasks.start_soon(self._read, self._readers[0], self._partitions)
+                return
+            for reader, partition in zip(self._readers, self._partitions, strict=True):
+                tasks.start_soon(self._read, reader, (partition,))
 
     async def remove(self) -> None:
         """Take the inbox away; nudges to it go nowhere from then on."""
-        for partition in self._used():
-            key = self._keyspace.inbox(self._runner_id, partition)
-            await self._commands.call(self._keyspace.slots[partition], "DEL", key, repeat=True)
+        try:
+            for partition in self._partitions:
+                await self._commands.call(
+                    self._keyspace.slots[partition], "DEL", self._key(partition), repeat=True
+                )
+        except PersistenceFailedError as error:
+            logger.warning("the inbox was not removed, it expires by itself: %s", error)
 
-    def _used(self) -> tuple[int, ...]:
-        return (0,)
+    def _key(self, partition: int) -> str:
+        return self._keyspace.inbox(self._runner_id, partition)
+
+    async def _prolong(self) -> None:
+        while True:
+            await anyio.sleep(self._ttl / 3)
+            try:
+                await self.keep()
+            except PersistenceFailedError as error:
+                self.trouble = str(error)
+
+    async def _read(self, reader: Lanes, partitions: Sequence[int]) -> None:
+        keys = [self._key(partition) for partition in partitions]
+        seen = dict.fromkeys((key.encode() for key in keys), b"0-0")
+        slot = self._keyspace.slots[partitions[0]]
+        while True:
+            try:
+                reply = await reader.call(
+                    slot,
+                    *("XREAD", "COUNT", _BATCH, "BLOCK", self._block_ms),
+                    *("STREAMS", *keys),
+                    *seen.values(),
+                    repeat=True,
+                )
+            except PersistenceFailedError as error:
+                self.trouble = str(error)
+                await anyio.sleep(0.1)
+                continue
+            self.trouble = ""
+            for key, entries in reply or ():
+                seen[key] = entries[-1][0]
+                for _, fields in entries:
+                    self._hand_out(fields)
+
+    def _hand_out(self, fields: list[bytes]) -> None:
+        handler = self.handlers.get(fields[1])
+        if handler is not None:
+            try:
+                handler(fields)
+            except Exception:
+                logger.exception("a nudge of kind %r was not understood", fields[1])

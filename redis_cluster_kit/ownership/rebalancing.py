@@ -103,7 +103,6 @@ class Ownership:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Be a member and own shards; at the end all are handed off, as far as the stores can be reached."""
-        await self._inbox.keep()
         await self._membership.join()
         await self._membership.refresh()
         async with anyio.create_task_group() as tasks:
@@ -114,7 +113,6 @@ class Ownership:
                 ("shards", self._settings.look_every.total_seconds(), self._look),
                 ("fences", CHECK_EVERY, self._check),
                 ("release", self._ttl, self._release),
-                ("nudges", 0.0, self._listen),
             ]
             for name, every, do in rounds:
                 tasks.start_soon(self._repeat, name, every, do)
@@ -196,12 +194,11 @@ class Ownership:
         self.trouble[name] = text
 
     async def _beat(self) -> None:
-        """Stay a member and keep the inbox."""
+        """Stay a member."""
         before = self._membership.members
         if await self._membership.heartbeat():
             self._members_changed(before)
             self._wake.set()
-        await self._inbox.keep()
 
     async def _renew(self) -> None:
         """Prolong the leases of everything owned or being given back."""
@@ -240,10 +237,9 @@ class Ownership:
             if word != "ok":
                 held[shard].lose(f"its fence is {word}")
 
-    async def _listen(self) -> None:
-        """Wake up on nudges."""
-        async for _ in self._inbox.nudges():
-            self._wake.set()
+    def wake(self, _: object = None) -> None:
+        """Look for shards now: somebody nudged."""
+        self._wake.set()
 
     # Taking
 
@@ -362,7 +358,6 @@ class Ownership:
         try:
             await self._leases.release(self._closing)
             await self._membership.leave()
-            await self._inbox.remove()
             await self._nudge_others("members")
         except PersistenceFailedError as error:
             logger.warning("leaving without telling the others, the membership ends by itself: %s", error)

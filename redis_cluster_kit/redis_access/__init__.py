@@ -1,11 +1,12 @@
 """The only package that speaks Redis: URLs, lanes, scripts and the names of keys."""
 
-from .keyspace import KINDS, KeyKind, Keyspace, kind_of, reference_page
+from .keyspace import CLASSES, KINDS, KeyKind, Keyspace, ShardKeys, kind_of, reference_page
 from .lanes import Lanes
 from .scripts import Outcome, Script, script_names
 from .urls import RedisUrl
 
 __all__ = [
+    "CLASSES",
     "KINDS",
     "KeyKind",
     "Keyspace",
@@ -13,6 +14,7 @@ __all__ = [
     "Outcome",
     "RedisUrl",
     "Script",
+    "ShardKeys",
     "kind_of",
     "reference_page",
     "script_names",

@@ -79,11 +79,127 @@ KINDS: tuple[KeyKind, ...] = (
         "HGETALL",
         True,
     ),
+    KeyKind(
+        "mailbox",
+        "stream",
+        "mailbox:<group>:<shard>:<type>:<id>",
+        "none",
+        "messages that wait or are handled, i id, m envelope; gone when the entity is passivated",
+        "XRANGE … - + COUNT 10",
+        True,
+    ),
+    KeyKind(
+        "entity",
+        "hash",
+        "entity:<group>:<shard>:<type>:<id>",
+        "none",
+        "an entity's state: v version, s schema version, b bytes",
+        "HGETALL",
+        True,
+    ),
+    KeyKind(
+        "active",
+        "set",
+        "active:<group>:<shard>",
+        "none",
+        "entities with something in their mailbox, as type:id",
+        "SMEMBERS",
+        True,
+    ),
+    KeyKind(
+        "live",
+        "hash",
+        "live:<group>:<shard>",
+        "none",
+        "markers of messages that wait, are taken, scheduled or dead",
+        "HGETALL",
+        True,
+    ),
+    KeyKind(
+        "done",
+        "hash",
+        "done:<group>:<shard>:<class>:<place>",
+        "two windows of the class",
+        "markers of handled messages with their replies, by window modulo 3",
+        "HLEN",
+    ),
+    KeyKind(
+        "scheduled",
+        "zset",
+        "scheduled:<group>:<shard>",
+        "none",
+        "messages by the server milliseconds they are due",
+        "ZRANGE … 0 10 WITHSCORES",
+        True,
+    ),
+    KeyKind(
+        "later", "hash", "later:<group>:<shard>", "none", "envelopes of scheduled messages", "HKEYS", True
+    ),
+    KeyKind(
+        "outbox",
+        "stream",
+        "outbox:<group>:<shard>",
+        "none",
+        "what the shard's entities sent and the relay has not delivered yet",
+        "XRANGE … - + COUNT 10",
+        True,
+    ),
+    KeyKind("dead", "hash", "dead:<group>:<shard>", "none", "dead letters", "HKEYS", True),
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _NAME = "[A-Za-z0-9_.-]{1,64}"
 _TAG = re.compile(rf"rck:\{{{_NAME}:[0-9]{{2,5}}\}}:(([a-z]+)(?::.*)?)")
-_REST = {kind.name: re.compile(re.sub("<[a-z]+>", _NAME, kind.shape)) for kind in KINDS}
+_REST = {
+    kind.name: re.compile(re.sub("<[a-z]+>", _NAME, kind.shape.replace("<id>", ".+")), re.DOTALL)
+    for kind in KINDS
+}
+CLASSES = ("g", "k", "r")
+"""How long a handled message is remembered: its id generated, keyed by the user, or relayed by an outbox."""
+
+
+class ShardKeys:
+    """The keys of one shard; made once and kept, for they are needed with every message."""
+
+    __slots__ = (
+        "_tag",
+        "active",
+        "dead",
+        "done",
+        "fence",
+        "later",
+        "live",
+        "outbox",
+        "scheduled",
+        "shard",
+        "slot",
+    )
+
+    def __init__(self, tag: str, slot: int, shard: ShardId) -> None:
+        self._tag = tag
+        place = f"{shard.group}:{shard.number}"
+        self.slot = slot
+        self.shard = place
+        self.fence = f"{tag}fence:{place}"
+        self.active = f"{tag}active:{place}"
+        self.live = f"{tag}live:{place}"
+        self.scheduled = f"{tag}scheduled:{place}"
+        self.later = f"{tag}later:{place}"
+        self.outbox = f"{tag}outbox:{place}"
+        self.dead = f"{tag}dead:{place}"
+        self.done = {
+            name: {
+                f"done_{letter}": f"{tag}done:{place}:{name}:{number}" for number, letter in enumerate("abc")
+            }
+            for name in CLASSES
+        }
+
+    def mailbox(self, member: str) -> str:
+        """Return the key of the mailbox of `type:id`."""
+        return f"{self._tag}mailbox:{self.shard}:{member}"
+
+    def entity(self, member: str) -> str:
+        """Return the key of the state of `type:id`."""
+        return f"{self._tag}entity:{self.shard}:{member}"
 
 
 def kind_of(key: str | bytes) -> KeyKind | None:
@@ -111,6 +227,15 @@ class Keyspace:
         self.born = f"{home}born"
         self.machines = f"{home}machines"
         self.home_slot = self.slots[0]
+        self._shards: dict[ShardId, ShardKeys] = {}
+
+    def of(self, shard: ShardId) -> ShardKeys:
+        """Return the keys of a shard."""
+        keys = self._shards.get(shard)
+        if keys is None:
+            place = shard.number % self.partitions
+            keys = self._shards[shard] = ShardKeys(self._tags[place], self.slots[place], shard)
+        return keys
 
     def partition(self, shard: ShardId) -> int:
         """Return the partition of a shard."""

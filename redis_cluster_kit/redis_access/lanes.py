@@ -7,6 +7,7 @@ Each role (leases, commands, blocking readers) has its own lanes, so none waits 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import ssl
 from types import TracebackType
@@ -53,6 +54,18 @@ class Lane:
             connection = await self._opening.get()
         connection.submit(_ASKING)  # holds for the next command only; that one's answer says all there is
         return await connection.submit(packed)
+
+    def send(self, packed: bytes) -> bool:
+        """Send a command whose reply nobody reads; False: there is no connection at the moment."""
+        connection = self._live()
+        if connection is None:
+            return False
+        connection.submit(packed)
+        return True
+
+    async def connection(self) -> Connection:
+        """Return the live connection, opening one if there is none."""
+        return self._live() or await self._opening.get()
 
     def renew(self) -> None:
         """Open another connection for what comes next; what is owed on this one is still waited for."""
@@ -110,6 +123,7 @@ class Lanes:
         self._topology = topology_for(url, self._dialling, sentinels)
         self._lanes: dict[Endpoint, Lane] = {}
         self._routes: dict[int, Lane] = {}
+        self._sending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -134,6 +148,38 @@ class Lanes:
         `repeat`: it may be sent again although it may have run already. Raises `PersistenceFailedError`.
         """
         return await self.call_packed(slot, pack(words), repeat=repeat)
+
+    def send(self, slot: int, *words: Word) -> None:
+        """Send a best-effort command: nobody waits for it, and nobody hears if it fails."""
+        packed = pack(words)
+        lane = self._routes.get(slot)
+        if self._is_closed or (lane is not None and lane.send(packed)):
+            return
+        attempt = asyncio.create_task(self._try_to_send(slot, packed))
+        self._sending.add(attempt)
+        attempt.add_done_callback(self._sending.discard)
+
+    async def call_replicated(self, slot: int, packed: bytes, replicas: int, wait_ms: int) -> tuple[Any, int]:
+        """Send a command, and on the same connection wait until so many replicas have what it wrote.
+
+        Return its reply and how many have it. Nothing is repeated; others on these lanes wait meanwhile.
+        """
+        lane = self._routes.get(slot) or self._lane(await self._topology.locate(slot))
+        self._routes[slot] = lane
+        connection = await lane.connection()
+        sent = connection.submit(packed)
+        waited = connection.submit(pack(("WAIT", replicas, wait_ms)))
+        reply, count = await sent, await waited
+        for answer in (reply, count):
+            if isinstance(answer, ReplyError):
+                seen = classify(answer)
+                self._learn(slot, seen)
+                raise seen.to_error()
+        return reply, count
+
+    async def _try_to_send(self, slot: int, packed: bytes) -> None:
+        with contextlib.suppress(PersistenceFailedError):
+            await self.call_packed(slot, packed)
 
     async def call_packed(self, slot: int, packed: bytes, *, repeat: bool = False) -> Any:
         """`call` for a command that is already packed."""

@@ -6,6 +6,7 @@ values, and one that is missing or too many raises before anything is sent. See 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,7 @@ class Script:
         self.plain_text = f"{included}\n{_preamble(self.header)}\n{body}"
         """For servers that do not know the first line."""
         self.text = f"{self.header.shebang}\n{self.plain_text}"
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self.sha = _sha(self.text)
         self.is_repeatable = self.header.notes["repeat"][0].startswith("safe")
         self._words = {word.encode(): word for word in self.header.words}
         self._each_words = {word.encode(): word for word in self.header.each_words}
@@ -81,6 +82,13 @@ class Script:
     def load(cls, name: str) -> Script:
         """Load `lua/<name>.lua`, its includes put in."""
         return _load(name)
+
+    def refused_without_memory(self) -> Script:
+        """Return the same script for calls that a full server must refuse, although it allows others."""
+        twin = copy.copy(self)
+        twin.text = f"#!lua\n{self.plain_text}"
+        twin.sha = _sha(twin.text)
+        return twin
 
     async def __call__(
         self, lanes: Lanes, slot: int, *, each: Sequence[Mapping[str, Word]] = (), **values: Word
@@ -98,6 +106,16 @@ class Script:
             may_have_run = error.execution is Execution.UNKNOWN  # before the server forgot the script
             reply = await self._send_text(lanes, slot, rest, may_have_run)
         return self.read(reply)
+
+    async def call_replicated(
+        self, lanes: Lanes, slot: int, *, replicas: int, wait_ms: int, **values: Word
+    ) -> tuple[Outcome, int]:
+        """Run it once and wait for replicas on the same connection; return how many have what it wrote."""
+        keys, arguments = self.bind(values, ())
+        # The text, not its SHA: after NOSCRIPT there would be a second command to wait for.
+        packed = pack(("EVAL", self.text, len(keys), *keys, *arguments))
+        reply, count = await lanes.call_replicated(slot, packed, replicas, wait_ms)
+        return self.read(reply), count
 
     async def _send_text(self, lanes: Lanes, slot: int, rest: tuple[Word, ...], may_have_run: bool) -> Any:
         try:
@@ -142,6 +160,10 @@ class Script:
         return Outcome(word, tuple(item[1:]))
 
 
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 def script_folder() -> Path:
     """Return where the scripts are: in the installed package, else beside it in the repository."""
     package = Path(__file__).resolve().parent.parent
@@ -181,8 +203,8 @@ def _parse(name: str, text: str) -> tuple[Header, str]:
         raise ValueError(f"{name}.lua: repeat is safe or unsafe, and says why")
     if not header.words:
         raise ValueError(f"{name}.lua returns nothing")
-    if header.repeats_group != bool(header.each_words):
-        raise ValueError(f"{name}.lua: a repeated group and the answers for each belong together")
+    if header.each_words and not header.repeats_group:
+        raise ValueError(f"{name}.lua: answers for each member of a group, and no group that is repeated")
     return header, "\n".join(lines[end:]) + "\n"
 
 

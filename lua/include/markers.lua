@@ -1,0 +1,39 @@
+-- What is remembered of a message: '<phase> <class> <check> <rest>'. In `live` while it waits (w), is taken (t),
+-- scheduled (s) or dead (d); then as finished (f) in the bucket of its window, for two windows.
+-- The rest of w and t is 'entry fence failures deaths', that of d and f the reply, that of s its place.
+local function recall(live, done, field, now, window)
+  local marker = redis.call('HGET', live, field)
+  if marker then
+    return marker
+  end
+  local bucket = math.floor(now / window)
+  return redis.call('HGET', done[bucket % 3 + 1], field) or redis.call('HGET', done[(bucket + 2) % 3 + 1], field)
+end
+
+local function read_marker(marker)
+  return string.match(marker, '^(%a) (%a) (%S+) (.*)$')
+end
+
+local function remember(done, field, marker, now, window)
+  local bucket = math.floor(now / window)
+  local key = done[bucket % 3 + 1]
+  redis.call('HSET', key, field, marker)
+  if redis.call('PTTL', key) < 0 then
+    redis.call('PEXPIREAT', key, string.format('%.0f', (bucket + 2) * window))
+  end
+end
+
+-- What a sender that repeats itself is told; nil if the message is new.
+local function known_answer(marker, check)
+  if not marker then
+    return nil
+  end
+  local phase, _, known, rest = string.match(marker, '^(%a) (%a) (%S+) (.*)$')
+  if known ~= check then
+    return { 'conflict' }
+  end
+  if phase == 'f' or phase == 'd' then
+    return { 'answered', rest }
+  end
+  return { 'duplicate' }
+end

@@ -1,0 +1,6 @@
+"""Calling entities: proxies, asks and sends, receipts. Where entities run it does not know."""
+
+from .client import Call, Caller, MessageReceipt, Target
+from .proxy import make_proxy, rpc_call
+
+__all__ = ["Call", "Caller", "MessageReceipt", "Target", "make_proxy", "rpc_call"]

@@ -1,0 +1,133 @@
+"""The end of a turn: one fenced script for everything it did, and the two ways in which a turn fails.
+
+Outcomes become values or errors here; what an activation does about them is its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from redis_cluster_kit.delivery import (
+    CAPACITY,
+    HeldFence,
+    Mailboxes,
+    Message,
+    read_message,
+    refuse_fenced,
+)
+from redis_cluster_kit.identity import ShardId
+from redis_cluster_kit.redis_access import Script, ShardKeys
+
+COMMIT = Script.load("turn/commit")
+COMMIT_SENDING = COMMIT.refused_without_memory()
+FAIL = Script.load("turn/fail")
+
+CLAIM_NOTHING = "-"
+
+
+class StateWrite(NamedTuple):
+    """A changed state: from one version to the next."""
+
+    expected: int
+    schema: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What came of a commit: `ok` with the next message if there is one, `lost`, or `full`."""
+
+    word: str
+    following: Message | None = None
+
+
+class Committer:
+    """Commits the turns of one owned shard."""
+
+    def __init__(self, mailboxes: Mailboxes, shard: ShardId, fence: HeldFence) -> None:
+        self._mailboxes = mailboxes
+        self._shard = shard
+        self._fence = fence
+        self._keys: ShardKeys = mailboxes.keyspace.of(shard)
+
+    async def commit(
+        self,
+        member: str,
+        message: Message,
+        reply: bytes,
+        write: StateWrite | None,
+        sends: list[bytes],
+        *,
+        after: str,
+    ) -> Committed:
+        """End a turn; `FencedError` if the shard is not ours any more. `after` as in `Mailboxes.claim`."""
+        keys = self._keys
+        script = COMMIT_SENDING if sends else COMMIT
+        outcome = await script(
+            self._mailboxes.lanes,
+            keys.slot,
+            fence=keys.fence,
+            mailbox=keys.mailbox(member),
+            live=keys.live,
+            active=keys.active,
+            entity=keys.entity(member),
+            outbox=keys.outbox,
+            **keys.done[message.kind],
+            number=self._fence.number,
+            nonce=self._fence.nonce,
+            member=member,
+            entry=message.entry,
+            id=message.id,
+            window=self._mailboxes.windows[message.kind],
+            reply=reply,
+            writes=write is not None,
+            expected=0 if write is None else write.expected,
+            version=0 if write is None else write.expected + 1,
+            schema=0 if write is None else write.schema,
+            state=b"" if write is None else write.content,
+            after=after,
+            most=CAPACITY,
+            each=[{"item": item} for item in sends],
+            **{"class": message.kind},
+        )
+        refuse_fenced(outcome, self._shard, self._fence)
+        if outcome.word in ("next", "idle"):
+            return Committed("ok", read_message(outcome))
+        return Committed(outcome.word)
+
+    async def fail(
+        self, member: str, message: Message, *, most: int, record: bytes, reply: bytes
+    ) -> int | None:
+        """Count a failure and return how many there are; None: it is a dead letter now, or was gone.
+
+        `most` 0 buries it at once.
+        """
+        keys = self._keys
+        outcome = await FAIL(
+            self._mailboxes.lanes,
+            keys.slot,
+            fence=keys.fence,
+            mailbox=keys.mailbox(member),
+            live=keys.live,
+            active=keys.active,
+            dead=keys.dead,
+            number=self._fence.number,
+            nonce=self._fence.nonce,
+            member=member,
+            entry=message.entry,
+            id=message.id,
+            most=most,
+            record=record,
+            reply=reply,
+        )
+        refuse_fenced(outcome, self._shard, self._fence)
+        if outcome.word == "failed":
+            return int(outcome.fields[0])
+        if outcome.word == "lost":
+            raise MessageGone
+        return None
+
+
+class MessageGone(Exception):  # noqa: N818 - what happened, and nothing to be sorry about
+    """The message was cancelled, reset, or handled by somebody else meanwhile."""

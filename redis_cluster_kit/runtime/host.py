@@ -1,0 +1,136 @@
+"""The entities of one runner: hosts its shards, hands nudges to them, passivates who is idle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import anyio
+
+from redis_cluster_kit.calling import Caller, Target, rpc_call
+from redis_cluster_kit.clock import Clock
+from redis_cluster_kit.delivery import Mailboxes, Message, Replies, Scheduled
+from redis_cluster_kit.entity import CallOptions, EntityDefinition, RpcCall
+from redis_cluster_kit.identity import EntityAddress, ShardId
+from redis_cluster_kit.ownership import OwnedShard
+from redis_cluster_kit.settings import Settings
+
+from .activation import EntityActivation
+from .counters import RuntimeCounters
+from .residents import Residents
+from .shard_host import ShardHost
+
+logger = logging.getLogger(__name__)
+
+_SWEEP_EVERY = 0.25
+
+NoteWants = Callable[[ShardId, int, Mapping[str, int]], Awaitable[None]]
+SomebodyServes = Callable[[Iterable[str]], bool]
+
+
+class EntityHost:
+    """What runs on one runner. `serve` is the work of an owned shard."""
+
+    def __init__(
+        self,
+        definitions: Mapping[str, EntityDefinition],
+        mailboxes: Mailboxes,
+        replies: Replies,
+        caller: Caller,
+        clock: Clock,
+        settings: Settings,
+        runner_id: str,
+        *,
+        cluster: Any,
+        resource: Callable[[type[Any]], Any],
+        note_wants: NoteWants,
+        somebody_serves: SomebodyServes,
+    ) -> None:
+        self.definitions = definitions
+        self.mailboxes = mailboxes
+        self.scheduled = Scheduled(mailboxes.lanes, mailboxes.keyspace, settings.mailbox.bytes_limit)
+        self.replies = replies
+        self.clock = clock
+        self.limits = settings.mailbox
+        self.runner_id = runner_id
+        self.cluster = cluster
+        self.resource = resource
+        self.note_wants = note_wants
+        self.somebody_serves = somebody_serves
+        self.counters = RuntimeCounters()
+        self.residents = Residents(settings.entities.max_resident)
+        self.suspects = anyio.Lock()
+        """Messages that may have killed their runners run one at a time."""
+        self.shards: dict[str, ShardHost] = {}
+        self._caller = caller
+
+    async def serve(self, owned: OwnedShard) -> None:
+        """Serve a shard until its hand-off."""
+        host = ShardHost(self, owned)
+        self.shards[str(owned.shard)] = host
+        try:
+            await host.run()
+        finally:
+            if self.shards.get(str(owned.shard)) is host:
+                del self.shards[str(owned.shard)]
+
+    async def sweep(self) -> None:
+        """Passivate who has been idle for too long, for ever."""
+        while True:
+            await anyio.sleep(_SWEEP_EVERY)
+            self.residents.passivate(self.clock.now())
+
+    async def poll(self) -> None:
+        """Look once at everything that nudges may have missed."""
+        await asyncio.gather(*(host.poll() for host in list(self.shards.values())))
+
+    def clock_moved(self) -> None:
+        """A test has moved the clock on: look at schedules and idleness now."""
+        for host in self.shards.values():
+            host.timers.wake()
+        self.residents.passivate(self.clock.now())
+
+    @property
+    def unknown_names(self) -> list[str]:
+        """Types and rpcs that messages here wait for."""
+        return sorted({name for host in self.shards.values() for name in host.unknown.waiting})
+
+    # What arrives in the inbox
+
+    def on_mail(self, fields: list[bytes]) -> None:
+        """Take a nudge: k m s shard e member f fence, and if short n entry i id c class m envelope."""
+        host = self.shards.get(fields[3].decode())
+        if host is None:
+            return
+        message = None
+        if len(fields) > 8:
+            message = Message(
+                entry=fields[9].decode(),
+                id=fields[11].decode(),
+                content=fields[15],
+                kind=fields[13].decode(),
+                is_claimed=False,
+            )
+        host.on_mail(fields[5].decode(), fields[7].decode(), message)
+
+    def on_timer(self, fields: list[bytes]) -> None:
+        """Take a nudge: k t s shard d due."""
+        host = self.shards.get(fields[3].decode())
+        if host is not None:
+            host.timers.heard(int(fields[5]))
+
+    # What its shards need
+
+    def call(self, address: EntityAddress, rpc: str, options: CallOptions) -> RpcCall[Any, Any]:
+        """Return the call of one rpc of an entity."""
+        return rpc_call(self._caller, Target(self.definitions[address.type], address), rpc, options)
+
+    def arrived(self, activation: EntityActivation) -> None:
+        """An entity comes into memory."""
+        self.residents.arrived(activation)
+
+    def gone(self, activation: EntityActivation) -> None:
+        """An entity has left memory."""
+        self.residents.gone(activation)

@@ -1,0 +1,239 @@
+"""One owned shard being served: activations, poll, relay and timers, all in the shard's scope.
+
+Nudges make it quick; the poll finds whatever they missed. It ends when the shard is handed off or lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from redis_cluster_kit.delivery import HeldFence, Message, Relay
+from redis_cluster_kit.entity import CallOptions, RpcCall
+from redis_cluster_kit.errors import FencedError, KitError, PersistenceFailedError
+from redis_cluster_kit.identity import EntityAddress
+from redis_cluster_kit.ownership import OwnedShard
+
+from .activation import EntityActivation
+from .commit import Committer
+from .overlapping import OverlappingActivation
+from .timers import Timers
+from .unknown import UnknownTypes
+
+if TYPE_CHECKING:
+    from .host import EntityHost
+
+logger = logging.getLogger(__name__)
+
+POLL_EVERY = 0.5
+
+
+class ShardHost:
+    """Serves one shard; made by the runner's host when the shard is gained."""
+
+    def __init__(self, host: EntityHost, owned: OwnedShard) -> None:
+        self.host = host
+        self.owned = owned
+        self.shard = owned.shard
+        self.fence = HeldFence(str(owned.fence), owned.nonce)
+        self.runner_id = host.runner_id
+        self.mailboxes = host.mailboxes
+        self.scheduled = host.scheduled
+        self.committer = Committer(host.mailboxes, owned.shard, self.fence)
+        self.replies = host.replies
+        self.counters = host.counters
+        self.limits = host.limits
+        self.suspects = host.suspects
+        self.cluster = host.cluster
+        self.ending = owned.ending
+        self.activations: dict[str, EntityActivation] = {}
+        self.unknown = UnknownTypes(self)
+        self._relay = Relay(host.mailboxes, owned.shard, self.fence, self._not_after)
+        self.timers = Timers(self)
+        self._cursor = "0"
+        self._emptied = anyio.Event()
+        self._tasks: TaskGroup | None = None
+
+    # Its life
+
+    async def run(self) -> None:
+        """Serve until the shard is to be handed off; return when nothing is in hand any more."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            for part in (self._poll_on, self._relay.run, self.timers.run):
+                tasks.start_soon(self._guarded, part)
+            await self.ending.wait()
+            for activation in list(self.activations.values()):
+                activation.leave()
+            while self.activations:
+                self._emptied = anyio.Event()
+                await self._emptied.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _guarded(self, part: Callable[[], Awaitable[object]]) -> None:
+        """Run a part; when it meets another owner the shard is lost, and anything else it raises too."""
+        try:
+            await part()
+        except* FencedError as errors:
+            self._lose(errors.exceptions[0])
+        except* Exception as errors:
+            logger.exception("serving shard %s failed", self.shard)
+            self.owned.lose(f"serving it failed: {errors.exceptions[0]!r}")
+
+    def _lose(self, error: BaseException) -> None:
+        self.counters.fenced += 1
+        self.owned.lose(f"a write was refused: {error}")
+
+    # Activations
+
+    def on_mail(self, member: str, fence: str, message: Message | None) -> None:
+        """Take a nudge: something came into this entity's mailbox."""
+        activation = self.activations.get(member)
+        if activation is None:
+            self.activate(member)
+        else:
+            activation.offer(fence, message)
+
+    def activate(self, member: str) -> None:
+        """Bring an entity into memory, or let it look into its mailbox if it is there."""
+        activation = self.activations.get(member)
+        if activation is not None:
+            activation.mark()
+            return
+        if self.ending.is_set() or self._tasks is None:
+            return
+        type, _, id = member.partition(":")
+        definition = self.host.definitions.get(type)
+        if definition is None:
+            self.unknown.saw(type, member)
+            return
+        self.unknown.wants(type)
+        kind = EntityActivation if definition.concurrency == 1 else OverlappingActivation
+        activation = kind(self, definition, EntityAddress(type, id, self.shard))
+        self.activations[member] = activation
+        self.host.arrived(activation)
+        self._tasks.start_soon(self._live, activation)
+
+    async def _live(self, activation: EntityActivation) -> None:
+        is_wanted = False
+        try:
+            is_wanted = await activation.run()
+        except FencedError as error:
+            self._lose(error)
+        except Exception as error:
+            logger.exception("the activation of %s failed", activation.address)
+            self.owned.lose(f"an activation failed: {error!r}")
+        finally:
+            del self.activations[activation.member]
+            self.host.gone(activation)
+            await self._give_back(activation, is_wanted=is_wanted)
+            self._emptied.set()
+        if is_wanted and not self.ending.is_set():
+            self.activate(activation.member)
+
+    async def _give_back(self, activation: EntityActivation, *, is_wanted: bool) -> None:
+        """Let what it has in hand wait again, so that ending in the middle is counted as no death."""
+        if not activation.in_hand or is_wanted or not self.owned.is_held:
+            return
+        taken = [(activation.member, message.id) for message in activation.in_hand.values()]
+        with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
+            try:
+                await self.mailboxes.release(self.shard, self.fence, taken)
+            except KitError as error:
+                logger.warning("messages of %s were not given back: %s", activation.address, error)
+
+    # What activations see
+
+    def resource(self, type: type[Any]) -> Any:
+        """Return what `lifespan` provided."""
+        return self.host.resource(type)
+
+    def call(self, address: EntityAddress, rpc: str, options: CallOptions) -> RpcCall[Any, Any]:
+        """Return the call of an entity's own rpc."""
+        return self.host.call(address, rpc, options)
+
+    def check(self) -> None:
+        """Raise `FencedError` if the lease has ended here already."""
+        self.owned.check()
+
+    def server_ms(self) -> int:
+        """The data Redis' own time."""
+        return self.host.clock.server_ms()
+
+    def now(self) -> float:
+        """The time that idleness is counted in."""
+        return self.host.clock.now()
+
+    def idle(self, activation: EntityActivation) -> None:
+        """Count it among those that may be passivated."""
+        self.host.residents.idle(activation)
+
+    def busy(self, activation: EntityActivation) -> None:
+        """Count it among those at work."""
+        self.host.residents.busy(activation)
+
+    def sent(self) -> None:
+        """A commit has put something into the outbox."""
+        self._relay.wake()
+
+    def waited(self, message: Message) -> None:
+        """A message begins to be handled."""
+        begun = int(message.entry.partition("-")[0])
+        self.counters.waited(max(0.0, (self.host.clock.server_ms() - begun) / 1000))
+
+    async def wait_for_knowledge(self, *names: str) -> None:
+        """Wait until nobody alive has known these for ten minutes; a hand-off usually comes first."""
+        await self.unknown.wait(*names)
+
+    def _not_after(self) -> int:
+        """Server milliseconds at which our lease has ended."""
+        left = self.owned.deadline - self.host.clock.boot()
+        return self.host.clock.server_ms() + round(left * 1000)
+
+    # Polling
+
+    async def poll(self) -> None:
+        """Look once at everything that may have been missed."""
+        cursor = "0"
+        while True:
+            cursor = await self._poll_step(cursor)
+            if cursor == "0":
+                break
+        await self.timers.look()
+        self._relay.wake()
+
+    async def _poll_on(self) -> None:
+        await self._survey()
+        while True:
+            await anyio.sleep(POLL_EVERY)
+            try:
+                self._cursor = await self._poll_step(self._cursor)
+                await self.unknown.note()
+                self.timers.wake()
+            except PersistenceFailedError as error:
+                logger.warning("the poll of shard %s failed: %s", self.shard, error)
+
+    async def _survey(self) -> None:
+        """After taking the shard: everything that waits."""
+        while True:
+            try:
+                await self.poll()
+            except PersistenceFailedError:
+                await anyio.sleep(0.1)
+            else:
+                return
+
+    async def _poll_step(self, cursor: str) -> str:
+        following, members = await self.mailboxes.scan_active(self.shard, cursor)
+        for member in members:
+            activation = self.activations.get(member)
+            if activation is None:
+                self.activate(member)
+            elif activation.is_idle:
+                self.counters.rescued += 1
+                activation.mark()
+        return following

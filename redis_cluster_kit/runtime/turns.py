@@ -1,0 +1,376 @@
+"""How one message becomes a turn: opened, its handler run, committed, or failed and tried again in place.
+
+An activation hands messages in one by one and gets back the next; nothing of a turn that failed is left in
+the state that the next one sees.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from redis_cluster_kit.codec import encode
+from redis_cluster_kit.delivery import (
+    FROM_THE_START,
+    DeadRecord,
+    Message,
+    SavedState,
+    declared_reply,
+    failed_reply,
+    result_reply,
+)
+from redis_cluster_kit.entity import (
+    Entity,
+    RpcDefinition,
+    Turn,
+    enter_context,
+    enter_turn,
+    leave_context,
+    leave_turn,
+    make_instance,
+)
+from redis_cluster_kit.envelope import Envelope, UnknownVersion, open_envelope
+from redis_cluster_kit.errors import (
+    ClusterError,
+    EntityError,
+    FencedError,
+    HandlerFailedError,
+    MailboxFullError,
+    MalformedMessageError,
+    PersistenceFailedError,
+    ReasonedError,
+)
+
+from .commit import CLAIM_NOTHING, Committed, StateWrite
+from .state import LiveState
+
+if TYPE_CHECKING:
+    from .activation import EntityActivation
+
+logger = logging.getLogger(__name__)
+
+MOST_DEATHS = 5
+_LONGEST_PAUSE = 60.0
+
+
+class MustReload(Exception):  # noqa: N818 - what happened, and nothing to be sorry about
+    """What is in memory may differ from what is stored: the activation is made anew."""
+
+
+class Leaving(Exception):  # noqa: N818
+    """The shard is handed off; what is in hand is left to its next owner."""
+
+
+class CannotSucceed(Exception):  # noqa: N818
+    """The message does not fit its rpc, or the entity's state cannot be read: trying again is of no use."""
+
+    def __init__(self, envelope: Envelope, error: ClusterError) -> None:
+        super().__init__(str(error))
+        self.envelope = envelope
+        self.error = error
+
+
+class TurnRunner:
+    """Runs the turns of one activation."""
+
+    def __init__(self, activation: EntityActivation, saved: SavedState) -> None:
+        self._activation = activation
+        self._around = activation.around
+        self._definition = activation.definition
+        self._state = LiveState(activation.definition, saved)
+        self._instance: Entity[Any] | None = None
+        self._from_start: list[bytes] = []
+        """What `on_start` sent; it leaves with the first turn that commits."""
+        self._is_start_saved = False
+        self._starting = anyio.Lock()
+
+    async def run(self, message: Message, *, after: str | None, alone: bool = True) -> Message | None:
+        """Bring one message to its end; what can never succeed is buried."""
+        try:
+            return await self._run(message, after, alone=alone)
+        except CannotSucceed as unfit:
+            await self._bury(message, unfit.envelope, unfit.error, unfit.error.detail or str(unfit.error))
+            return None
+
+    async def _run(self, message: Message, after: str | None, *, alone: bool) -> Message | None:
+        """Bring one message to its end, whatever that is; `after` None: claim nothing with the commit.
+
+        `alone` False: other readonly turns run beside this one, each on a state of its own.
+        """
+        found = await self._open(message)
+        if found is None:
+            return None
+        envelope, rpc = found
+        if message.deaths >= MOST_DEATHS:
+            reason = f"its runner died {message.deaths} times while it was handled"
+            await self._bury(message, envelope, HandlerFailedError(detail=reason), reason)
+            return None
+        while True:
+            turn = self._turn(message, envelope)
+            try:
+                reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
+            except (MustReload, CannotSucceed):
+                raise
+            except FencedError as error:
+                if error.shard == str(self._around.shard):
+                    raise
+                failure: Exception = error
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure
+                failure = error
+            else:
+                done = await self._commit(turn, message, reply, write, after)
+                if done is not None:
+                    self._answer(message, envelope, reply)
+                    return done.following
+                failure = MailboxFullError(
+                    entity_id=self._activation.address.id, detail="the shard's outbox is full"
+                )
+            self._restore(alone=alone)
+            if not await self._failed(message, envelope, failure):
+                return None
+
+    async def stop(self) -> None:
+        """Run `on_stop`; what it raises is logged and changes nothing."""
+        instance = self._instance
+        if instance is None or type(instance).on_stop is Entity.on_stop:
+            return
+        turn = Turn(self._activation.address, self._around.runner_id, int(self._around.fence.number))
+        turn.is_over = True  # there is no commit to send with: what it sends goes out at once
+        tokens = enter_context(turn), enter_turn(turn)
+        try:
+            await instance.on_stop()
+        except Exception:
+            logger.exception("on_stop of %s failed", self._activation.address)
+        finally:
+            leave_turn(turn, tokens[1])
+            leave_context(tokens[0])
+
+    # Opening
+
+    async def _open(self, message: Message) -> tuple[Envelope, RpcDefinition] | None:
+        """Read a message and find its rpc; None: it was buried, or waits for a runner that knows more."""
+        try:
+            envelope = open_envelope(message.content, max_depth=self._around.limits.max_depth)
+        except MalformedMessageError as error:
+            await self._bury(message, None, error, error.detail)
+            return None
+        name = self._definition.name
+        if isinstance(envelope, UnknownVersion):
+            await self._around.wait_for_knowledge(f"envelope/{envelope.version}")
+            reason = f"no live runner knows envelopes of version {envelope.version}"
+            await self._bury(message, None, MalformedMessageError(detail=reason), reason)
+            return None
+        rpc = self._definition.rpcs.get(envelope.rpc)
+        if rpc is None:
+            await self._around.wait_for_knowledge(name, f"{name}/{envelope.rpc}")
+            reason = f"no live runner knows rpc {envelope.rpc!r} of {name!r}"
+            await self._bury(message, envelope, MalformedMessageError(detail=reason), reason)
+            return None
+        return envelope, rpc
+
+    def _turn(self, message: Message, envelope: Envelope) -> Turn:
+        around, address = self._around, self._activation.address
+        return Turn(
+            address,
+            around.runner_id,
+            int(around.fence.number),
+            message_id=message.id,
+            attempt=message.attempt,
+            chain=(*envelope.chain, str(address)),
+            trace=envelope.trace,
+            before_wait=None if message.is_claimed else lambda: self._note_claim(message),
+        )
+
+    async def _note_claim(self, message: Message) -> None:
+        """Claim what came with a nudge, before its turn waits for anybody."""
+        activation = self._activation
+        claimed, _ = await self._around.mailboxes.claim(
+            self._around.shard, self._around.fence, activation.member, after=FROM_THE_START
+        )
+        if claimed is None or claimed.entry != message.entry:
+            raise MustReload
+        message.is_claimed = True
+
+    # Running
+
+    async def _attempt(
+        self, turn: Turn, rpc: RpcDefinition, envelope: Envelope, *, alone: bool
+    ) -> tuple[bytes, StateWrite | None]:
+        """Run the handler; return the reply and what to write; a declared error writes nothing."""
+        limits = self._around.limits
+        try:
+            arguments = rpc.arguments.decode(envelope.args, max_depth=limits.max_depth)
+        except MalformedMessageError as error:
+            raise CannotSucceed(envelope, error) from error
+        context, entered = enter_context(turn), enter_turn(turn)
+        try:
+            instance = await self._live_instance(turn, envelope)
+            if not alone and self._state.is_durable:
+                instance = self._copy_of(instance)
+            result = await rpc.handler(instance, **arguments)
+        except EntityError as error:
+            if type(error) not in rpc.raises.values():
+                raise
+            self._around.counters.declared_errors += 1
+            turn.staged.clear()
+            self._restore(alone=alone)
+            return declared_reply(error, limit=limits.payload_limit), None
+        finally:
+            leave_turn(turn, entered)
+            leave_context(context)
+        reply = result_reply(result, limit=limits.payload_limit, max_depth=limits.max_depth)
+        if not rpc.readonly:
+            return reply, self._state.write_of(instance.state)
+        self._restore(alone=alone)
+        return reply, None
+
+    def _restore(self, *, alone: bool) -> None:
+        """Let the next turn see the committed state; what `on_start` did is part of it once committed."""
+        instance = self._instance
+        if instance is None or not alone or not self._state.is_durable:
+            return
+        if self._is_start_saved:
+            instance.state = self._state.decode(instance)
+        else:
+            self._instance = None
+
+    async def _live_instance(self, turn: Turn, envelope: Envelope) -> Entity[Any]:
+        """Return the instance with the last committed state, started."""
+        if self._instance is not None:
+            return self._instance
+        async with self._starting:
+            if self._instance is None:
+                instance = make_instance(self._definition.entity, self._activation)
+                try:
+                    instance.state = self._state.decode(instance)
+                except PersistenceFailedError as error:
+                    raise CannotSucceed(envelope, error) from error
+                before = len(turn.staged)
+                await instance.on_start()
+                self._from_start = turn.staged[before:]
+                del turn.staged[before:]
+                self._instance = instance
+        return self._instance
+
+    def _copy_of(self, instance: Entity[Any]) -> Entity[Any]:
+        twin = copy.copy(instance)
+        twin.state = self._state.decode(instance)
+        return twin
+
+    # Ending
+
+    async def _commit(
+        self, turn: Turn, message: Message, reply: bytes, write: StateWrite | None, after: str | None
+    ) -> Committed | None:
+        """End the turn; None: the outbox has no room for what it sent."""
+        around = self._around
+        around.check()
+        sends = self._from_start + turn.staged
+        done = await around.committer.commit(
+            self._activation.member,
+            message,
+            reply,
+            write,
+            sends,
+            after=CLAIM_NOTHING if after is None or around.ending.is_set() else after,
+        )
+        if done.word == "lost":
+            around.counters.lost += 1
+            raise MustReload
+        if done.word == "full":
+            return None
+        around.counters.commits += 1
+        self._state.committed(write)
+        self._is_start_saved = self._is_start_saved or write is not None
+        if sends:
+            self._from_start = []
+            around.sent()
+        return done
+
+    def _answer(self, message: Message, envelope: Envelope | None, reply: bytes) -> None:
+        if envelope is not None and envelope.reply_to is not None:
+            try:
+                self._around.replies.post(envelope.reply_to, message.id, reply)
+            except MalformedMessageError as error:
+                logger.warning("the reply to %s has no place to go: %s", message.id, error)
+
+    async def _failed(self, message: Message, envelope: Envelope, error: Exception) -> bool:
+        """Count a failure; return whether the message is to be tried again, after its pause."""
+        around, retry = self._around, self._definition.retry
+        around.counters.failures += 1
+        reply = failed_reply(_outward(error, self._activation.address.id))
+        failures = await around.committer.fail(
+            self._activation.member,
+            message,
+            most=retry.max_attempts,
+            record=self._record(message, "it failed too often", error),
+            reply=reply,
+        )
+        if failures is None:
+            around.counters.buried += 1
+            logger.error(
+                "message %s to %s is a dead letter", message.id, self._activation.address, exc_info=error
+            )
+            self._answer(message, envelope, reply)
+            return False
+        logger.warning(
+            "message %s to %s failed (%d of %d): %r",
+            message.id,
+            self._activation.address,
+            failures,
+            retry.max_attempts,
+            error,
+        )
+        message.failures = failures
+        pause = min(_LONGEST_PAUSE, retry.base.total_seconds() * retry.factor ** (failures - 1))
+        with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):
+            await around.ending.wait()
+            raise Leaving
+        return True
+
+    async def _bury(
+        self, message: Message, envelope: Envelope | None, error: ClusterError, reason: str
+    ) -> None:
+        reply = failed_reply(error)
+        await self._around.committer.fail(
+            self._activation.member, message, most=0, record=self._record(message, reason, error), reply=reply
+        )
+        self._around.counters.buried += 1
+        logger.error("message %s to %s is a dead letter: %s", message.id, self._activation.address, reason)
+        self._answer(message, envelope, reply)
+
+    def _record(self, message: Message, reason: str, error: Exception) -> bytes:
+        record = DeadRecord(
+            message=message.content,
+            reason=reason,
+            error_type=type(error).__name__,
+            error_text=str(error)[:2000],
+            traceback=_traceback(error),
+            failures=message.failures + 1,
+            deaths=message.deaths,
+            buried_ms=self._around.server_ms(),
+            capacity=self._definition.capacity or self._around.limits.capacity,
+            runner_id=self._around.runner_id,
+        )
+        return encode(record, limit=None)
+
+
+def _outward(error: Exception, entity_id: str) -> ClusterError:
+    """What the asker gets of an error that its callee did not declare."""
+    text = error.explain() if isinstance(error, ReasonedError) else str(error)
+    return HandlerFailedError(
+        entity_id=entity_id,
+        remote_type=type(error).__name__,
+        remote_message=text[:2000],
+        remote_traceback=_traceback(error),
+        cause=error,
+    )
+
+
+def _traceback(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))[-8000:]

@@ -1,0 +1,106 @@
+"""What a shard wants served: the types it activated, and what its owner does not know.
+
+A message nobody here knows waits in its place, so that a rolling deploy buries nothing; what the shard wants
+is noted beside its fence and steers placement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from redis_cluster_kit.codec import encode
+from redis_cluster_kit.delivery import FROM_THE_START, DeadRecord, failed_reply
+from redis_cluster_kit.errors import MalformedMessageError
+
+from .turns import Leaving
+
+if TYPE_CHECKING:
+    from .shard_host import ShardHost
+
+_NOTE_AGAIN_MS = 60_000
+FORGOTTEN_AFTER_MS = 600_000
+_LOOK_EVERY = 1.0
+
+
+class UnknownTypes:
+    """The wants of one owned shard."""
+
+    def __init__(self, around: ShardHost) -> None:
+        self._around = around
+        self._wants: dict[str, int] = {}
+        self._is_noted = True
+        self._members: dict[str, set[str]] = {}
+        self.waiting: dict[str, int] = {}
+        """What is not known here, with the server milliseconds at which somebody alive last knew it."""
+
+    def wants(self, name: str) -> None:
+        """Note that the shard needs a type, or an rpc as type/rpc."""
+        now = self._around.server_ms()
+        if now - self._wants.get(name, 0) > _NOTE_AGAIN_MS:
+            self._wants[name] = now
+            self._is_noted = False
+
+    def saw(self, name: str, member: str = "") -> None:
+        """Note that something waits for what nobody here serves."""
+        if name not in self.waiting:
+            self.waiting[name] = self._around.server_ms()
+            self._around.counters.unknown += 1
+        if member:
+            self._members.setdefault(name, set()).add(member)
+        self.wants(name)
+
+    async def note(self) -> None:
+        """Write what is wanted beside the fence, if that is news; bury what nobody has known for long."""
+        now = self._around.server_ms()
+        for name in list(self.waiting):
+            self.wants(name)
+            if self._around.host.somebody_serves((name,)):
+                self.waiting[name] = now
+            elif now - self.waiting[name] > FORGOTTEN_AFTER_MS:
+                await self._bury_all(name)
+        if self._is_noted:
+            return
+        self._is_noted = True
+        self._wants = {name: when for name, when in self._wants.items() if now - when < FORGOTTEN_AFTER_MS}
+        try:
+            await self._around.host.note_wants(self._around.shard, self._around.owned.fence, self._wants)
+        except BaseException:
+            self._is_noted = False
+            raise
+
+    async def wait(self, *names: str) -> None:
+        """Return when no live runner has known one of these for ten minutes."""
+        for name in names:
+            self.saw(name)
+        while True:
+            now = self._around.server_ms()
+            if any(now - self.waiting.get(name, now) > FORGOTTEN_AFTER_MS for name in names):
+                return
+            with anyio.move_on_after(_LOOK_EVERY):
+                await self._around.ending.wait()
+                raise Leaving
+
+    async def _bury_all(self, type: str) -> None:
+        """Bury what waits for a type that no live runner serves."""
+        around = self._around
+        reason = f"no live runner knows the type {type!r}"
+        error = MalformedMessageError(detail=reason)
+        for member in self._members.pop(type, set()):
+            while True:
+                message, _ = await around.mailboxes.claim(
+                    around.shard, around.fence, member, after=FROM_THE_START
+                )
+                if message is None:
+                    break
+                record = DeadRecord(
+                    message=message.content,
+                    reason=reason,
+                    buried_ms=around.server_ms(),
+                    runner_id=around.runner_id,
+                )
+                await around.committer.fail(
+                    member, message, most=0, record=encode(record, limit=None), reply=failed_reply(error)
+                )
+                around.counters.buried += 1
