@@ -285,7 +285,7 @@ class Cluster:
         definition = self._definitions.get(address.type)
         raises = {} if definition is None else _all_errors(definition)
         return MessageReceipt(
-            self._joined().caller, shard, member, address.id, result=result, raises=raises, is_staged=True
+            self._joined().caller, shard, member, address.id, result=result, raises=raises, patience=1.0
         )
 
     async def cancel(self, message_id: str, /) -> bool:

@@ -7,6 +7,7 @@ unknown. Inside a turn sends are staged: they leave with the commit.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -154,7 +155,7 @@ class Caller:
             return self._stage(call, turn)
         parcel = self._parcel(call, None, timeout=None, is_ask=False)
         self._judge(call, await self._put(call, parcel, self._not_after(parcel)))
-        return self._receipt(call, parcel, is_staged=False)
+        return self._receipt(call, parcel, patience=0.0)
 
     # Making
 
@@ -222,9 +223,10 @@ class Caller:
                 detail="that is how many messages one turn may send",
             )
         parcel = self._parcel(call, turn, timeout=None, is_ask=False)
-        parcel = msgspec.structs.replace(parcel, kind="r")
+        if parcel.kind == "g":  # a key is remembered as a key, whoever uses it
+            parcel = msgspec.structs.replace(parcel, kind="r")
         turn.staged.append(seal_item(OutboxItem(f"{turn.address.type}:{turn.address.id}", parcel)))
-        return self._receipt(call, parcel, is_staged=True)
+        return self._receipt(call, parcel, patience=None)
 
     async def _put(self, call: Call, parcel: Parcel, not_after: int) -> Put:
         durability = call.options.durability
@@ -335,7 +337,7 @@ class Caller:
         except (PersistenceFailedError, TimeoutError):
             return None
 
-    def _receipt(self, call: Call, parcel: Parcel, *, is_staged: bool) -> MessageReceipt:
+    def _receipt(self, call: Call, parcel: Parcel, *, patience: float | None) -> MessageReceipt:
         return MessageReceipt(
             self,
             parcel.shard,
@@ -343,7 +345,7 @@ class Caller:
             parcel.id,
             result=call.rpc.result,
             raises=call.rpc.raises,
-            is_staged=is_staged,
+            patience=patience,
         )
 
     async def result_of(self, receipt: MessageReceipt, timeout: float | timedelta | Default | None) -> Any:
@@ -352,7 +354,7 @@ class Caller:
         loop = asyncio.get_running_loop()
         deadline = None if limit is None else loop.time() + limit
         pause, known = _FIRST_POLL, "not looked up yet"
-        was_seen = not receipt.is_staged
+        patience = math.inf if receipt.patience is None else loop.time() + receipt.patience
         while True:
             try:
                 found = await self.mailboxes.lookup(receipt.shard, receipt.member, receipt.id)
@@ -364,12 +366,13 @@ class Caller:
                 known = _in_words(found)
                 if found.word in ("answered", "dead"):
                     return open_reply(found.reply, receipt.result_type, dict(receipt.raises))
-                if found.word == "unknown" and was_seen:
+                if found.word != "unknown":
+                    patience = 0.0
+                elif loop.time() >= patience:
                     raise UnknownError(
                         entity_id=receipt.entity_id,
                         detail=f"message {receipt.id} is not remembered: it is too old, or was withdrawn",
                     )
-                was_seen = was_seen or found.word != "unknown"
             if deadline is not None and loop.time() + pause >= deadline:
                 self.counters.timeouts += 1
                 raise SendTimeoutError(entity_id=receipt.entity_id, timeout=limit, last_answer=known)
@@ -380,7 +383,7 @@ class Caller:
 class MessageReceipt:
     """A message that is safe in its mailbox, or leaves with the commit of the turn that sent it."""
 
-    __slots__ = ("_caller", "id", "is_staged", "member", "raises", "result_type", "shard")
+    __slots__ = ("_caller", "id", "member", "patience", "raises", "result_type", "shard")
 
     def __init__(
         self,
@@ -391,7 +394,7 @@ class MessageReceipt:
         *,
         result: Any,
         raises: Mapping[str, Any],
-        is_staged: bool = False,
+        patience: float | None = 0.0,
     ) -> None:
         self._caller = caller
         self.shard = shard
@@ -399,7 +402,8 @@ class MessageReceipt:
         self.id = id
         self.result_type = result
         self.raises = raises
-        self.is_staged = is_staged
+        self.patience = patience
+        """Seconds for which it may be unknown: it leaves with a commit and a relay. None: as long as one waits."""
 
     def __repr__(self) -> str:
         return f"<receipt {self.message_id}>"

@@ -44,11 +44,17 @@ class Scheduled:
         self._keyspace = keyspace
         self._bytes_limit = bytes_limit
 
-    async def due(self, shard: ShardId, offset_ms: int) -> DueList:
-        """List up to `MOST` messages that are due."""
+    async def due(self, shard: ShardId, offset_ms: int, skip: int) -> DueList:
+        """List up to `MOST` messages that are due, after passing over the `skip` oldest."""
         keys = self._keyspace.of(shard)
         outcome = await DUE(
-            self._lanes, keys.slot, scheduled=keys.scheduled, later=keys.later, offset=offset_ms, most=MOST
+            self._lanes,
+            keys.slot,
+            scheduled=keys.scheduled,
+            later=keys.later,
+            offset=offset_ms,
+            skip=skip,
+            most=MOST,
         )
         now, following, items = outcome.fields
         messages = [_read(place.decode(), stored) for place, stored in items]

@@ -166,6 +166,8 @@ class EntityActivation:
         except (MustReload, MessageGone):
             return True
         except Leaving:
+            if self._turns is not None:
+                await self._turns.stop()
             return False
         except PersistenceFailedError as error:
             logger.warning("%s is loaded again: %s", self.address, error)
@@ -200,7 +202,13 @@ class EntityActivation:
         if message.deaths < _SUSPECT_DEATHS:
             return await self._turns.run(message, after=self._after if claims else None, alone=alone)
         async with self.around.suspects:
-            again, _ = await self._claim(runs_suspects=True, after=_before(message.entry))
+            again, _ = await self.around.mailboxes.claim(
+                self.around.shard,
+                self.around.fence,
+                self.member,
+                after=_before(message.entry),
+                runs_suspects=True,
+            )
             if again is None or again.id != message.id:
                 raise MustReload
             return await self._turns.run(again, after=self._after if claims else None, alone=alone)
@@ -233,15 +241,12 @@ class EntityActivation:
             self._parked = None
             self.around.busy(self)
 
-    async def _claim(
-        self, *, with_state: bool = False, runs_suspects: bool = False, after: str | None = None
-    ) -> tuple[Message | None, SavedState | None]:
+    async def _claim(self, *, with_state: bool = False) -> tuple[Message | None, SavedState | None]:
         message, saved = await self.around.mailboxes.claim(
             self.around.shard,
             self.around.fence,
             self.member,
-            after=self._after if after is None else after,
-            runs_suspects=runs_suspects,
+            after=self._after,
             with_state=with_state,
         )
         if message is None:

@@ -137,7 +137,8 @@ class ShardHost:
 
     async def _give_back(self, activation: EntityActivation, *, is_wanted: bool) -> None:
         """Let what it has in hand wait again, so that ending in the middle is counted as no death."""
-        if not activation.in_hand or is_wanted or not self.owned.is_held:
+        goes_on = is_wanted and not self.ending.is_set()
+        if not activation.in_hand or goes_on or not self.owned.is_held:
             return
         taken = [(activation.member, message.id) for message in activation.in_hand.values()]
         with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):

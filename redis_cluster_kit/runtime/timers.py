@@ -56,20 +56,18 @@ class Timers:
     async def look(self) -> None:
         """Promote all that is due now."""
         async with self._looking:
+            self._full.clear()
+            offset = round(self._around.host.clock.offset.total_seconds() * 1000)
+            held_up = 0
             while True:
-                offset = round(self._around.host.clock.offset.total_seconds() * 1000)
-                found = await self._around.scheduled.due(self._around.shard, offset)
+                found = await self._around.scheduled.due(self._around.shard, offset, held_up)
                 self._next_ms = math.inf if found.next_ms is None else found.next_ms
-                if not found.messages or not await self._promote_all(found.messages):
-                    return
-
-    async def _promote_all(self, due: list[DueMessage]) -> bool:
-        """Promote these; return whether to look again at once."""
-        self._full.clear()
-        words = [await self._promote(message) for message in due]
-        if "full" in words:
-            self._next_ms = min(self._next_ms, (self._around.now() + _RETRY_FULL) * 1000)
-        return "promoted" in words or "absent" in words
+                if not found.messages:
+                    break
+                for message in found.messages:
+                    held_up += await self._promote(message) == "full"
+            if held_up:
+                self._next_ms = min(self._next_ms, (self._around.now() + _RETRY_FULL) * 1000)
 
     async def _promote(self, due: DueMessage) -> str:
         """Promote one, unless an earlier one of its entity is still held up."""

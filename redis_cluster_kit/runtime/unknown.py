@@ -77,6 +77,8 @@ class UnknownTypes:
         while True:
             now = self._around.server_ms()
             if any(now - self.waiting.get(name, now) > FORGOTTEN_AFTER_MS for name in names):
+                for name in names:
+                    self.waiting.pop(name, None)
                 return
             with anyio.move_on_after(_LOOK_EVERY):
                 await self._around.ending.wait()
@@ -104,3 +106,4 @@ class UnknownTypes:
                     member, message, most=0, record=encode(record, limit=None), reply=failed_reply(error)
                 )
                 around.counters.buried += 1
+        self.waiting.pop(type, None)
