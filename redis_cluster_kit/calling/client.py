@@ -403,7 +403,7 @@ class MessageReceipt:
         self.result_type = result
         self.raises = raises
         self.patience = patience
-        """Seconds for which it may be unknown: it leaves with a commit and a relay. None: as long as one waits."""
+        """Seconds for which it may be unknown, since it leaves with a commit; None: as long as one waits."""
 
     def __repr__(self) -> str:
         return f"<receipt {self.message_id}>"

@@ -122,10 +122,8 @@ class Relay:
         self._in_hand += 1
         try:
             item = decode(data, OutboxItem)
-        except MalformedMessageError as error:
-            logger.error(
-                "outbox entry %s of shard %s cannot be read and is dropped: %s", entry, self._shard, error
-            )
+        except MalformedMessageError:
+            logger.exception("outbox entry %s of shard %s cannot be read and is dropped", entry, self._shard)
             self._done(entry)
             return
         parcel = item.parcel

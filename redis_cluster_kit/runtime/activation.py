@@ -77,6 +77,7 @@ class EntityActivation:
         self._ready: Message | None = None
         self._is_marked = False
         self._is_leaving = False
+        self._is_rescued = False
         self._after = FROM_THE_START
         self._newest = (0, 0)
         self._parked: asyncio.Future[None] | None = None
@@ -124,6 +125,11 @@ class EntityActivation:
             self._is_marked = True
             self.around.counters.marked += 1
         self.wake()
+
+    def rescue(self) -> None:
+        """Let it look: the poll has seen something in its mailbox, and no nudge has come, yet at least."""
+        self._is_rescued = True
+        self.mark()
 
     def mark(self) -> None:
         """Let it look into its mailbox."""
@@ -225,10 +231,18 @@ class EntityActivation:
             if self._is_marked:
                 self._is_marked = self._is_leaving = False
                 message, _ = await self._claim()
+                self._count_rescue(message)
                 if message is not None:
                     return message
                 continue
             await self._park()
+
+    def _count_rescue(self, message: Message | None) -> None:
+        """Count what the poll found only if its nudge should have come long before."""
+        rescued, self._is_rescued = self._is_rescued, False
+        if rescued and message is not None:
+            age = self.around.server_ms() - _place(message.entry)[0]
+            self.around.counters.rescued += age > _FRESH_MS
 
     async def _park(self) -> None:
         self._parked = asyncio.get_running_loop().create_future()

@@ -235,6 +235,5 @@ class ShardHost:
             if activation is None:
                 self.activate(member)
             elif activation.is_idle:
-                self.counters.rescued += 1
-                activation.mark()
+                activation.rescue()
         return following
