@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
 import anyio
 import anyio.to_thread
 import msgspec
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from redis_cluster_kit.calling import MessageReceipt, Target, make_proxy, rpc_call
 from redis_cluster_kit.clock import Clock
@@ -79,6 +80,7 @@ class Cluster:
         hosting: bool = True,
         name: str | None = None,
         settings: Settings | None = None,
+        metrics_registry: CollectorRegistry = REGISTRY,
     ) -> None:
         """Describe the cluster; see the class for when it is joined.
 
@@ -91,6 +93,7 @@ class Cluster:
         self._hosting = hosting
         self._name = name
         self._lifespan = lifespan
+        self._metrics_registry = metrics_registry
         self._registry = Registry()
         self._definitions: Mapping[str, EntityDefinition] = {}
         for entity in entities:
@@ -154,7 +157,7 @@ class Cluster:
                 self.settings,
                 self._identity(),
                 self._serve,
-                Surroundings(self, self.resource),
+                Surroundings(self, self.resource, self._metrics_registry),
                 self._make_clock(),
             )
             self._runner = runner

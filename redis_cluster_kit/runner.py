@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import anyio
+from prometheus_client import CollectorRegistry
 
 from redis_cluster_kit.calling import Caller
 from redis_cluster_kit.clock import Clock
@@ -30,7 +31,7 @@ from redis_cluster_kit.joining import (
     check_weak_tier,
     wanted_record,
 )
-from redis_cluster_kit.observe import HealthReport, report
+from redis_cluster_kit.observe import HealthReport, Readable, Reading, collector_of, report
 from redis_cluster_kit.ownership import (
     FenceKeys,
     FenceSource,
@@ -70,9 +71,10 @@ class Surroundings(NamedTuple):
 
     cluster: Any
     resource: Callable[[type[Any]], Any]
+    metrics_registry: CollectorRegistry
 
 
-class Runner:
+class Runner(Readable):
     """A process that joined. Made inside `Runner.joined(...)` only."""
 
     def __init__(
@@ -93,6 +95,7 @@ class Runner:
         self.keyspace = Keyspace(identity.namespace, settings.shards.partitions)
         self._identity = identity
         self._serve = serve
+        self._registry = around.metrics_registry
         self._ttl = settings.lease.ttl.total_seconds()
         url = RedisUrl.parse(redis)
         self.commands = Lanes(url, settings.redis)
@@ -241,6 +244,9 @@ class Runner:
             await self.inbox.keep()
             stack.push_async_callback(self.inbox.remove)
             stack.callback(self._close)
+            collector = collector_of(self._registry)
+            collector.add(self)
+            stack.callback(collector.remove, self)
             await stack.enter_async_context(lifespan())
             background = await stack.enter_async_context(anyio.create_task_group())
             background.start_soon(self.ids.keep)
@@ -249,6 +255,7 @@ class Runner:
             stack.callback(background.cancel_scope.cancel)
             if self.host is not None:
                 background.start_soon(self.host.sweep)
+                background.start_soon(self.host.measure)
                 self.ownership = self._make_ownership()
                 self.inbox.handlers |= {b"free": self.ownership.wake, b"members": self.ownership.wake}
                 await stack.enter_async_context(self.ownership.running())
@@ -318,6 +325,30 @@ class Runner:
 
     def _close(self) -> None:
         self._is_closed = True
+
+    def read(self) -> Reading:
+        """Return what metrics show."""
+        members = self.membership.members.values()
+        calls = self.caller.counters
+        reading = Reading(
+            self.keyspace.namespace,
+            runners=sum(member.hosting for member in members),
+            runners_healthy=sum(member.hosting and not member.draining for member in members),
+            calls={
+                "ask": calls.asks,
+                "send": calls.sends,
+                "refused_full": calls.full,
+                "timed_out": calls.timeouts,
+                "looked_up": calls.lookups,
+            },
+        )
+        if self.ownership is not None:
+            reading.shards = len(self.ownership.owned)
+        if self.host is not None:
+            reading.entities = len(self.host.residents)
+            reading.counters = self.host.counters
+            reading.mailbox_messages, reading.dead_letters = self.host.depth, self.host.buried
+        return reading
 
     def dead_letters(self) -> DeadLetters:
         """Return the way to the cluster's dead letters."""

@@ -6,6 +6,7 @@ is not known here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -264,6 +265,17 @@ class Mailboxes:
             keys.slot, "SSCAN", keys.active, cursor, "COUNT", 200, repeat=True
         )
         return following.decode(), [member.decode() for member in members]
+
+    async def count(self, shard: ShardId) -> tuple[int, int]:
+        """Return how many messages of a shard wait or are handled, and how many are dead letters."""
+        keys = self.keyspace.of(shard)
+        live, scheduled, dead, placed = await asyncio.gather(
+            self.lanes.call(keys.slot, "HLEN", keys.live, repeat=True),
+            self.lanes.call(keys.slot, "ZCARD", keys.scheduled, repeat=True),
+            self.lanes.call(keys.slot, "HLEN", keys.dead, repeat=True),
+            self.lanes.call(keys.slot, "HEXISTS", keys.live, "\nplace", repeat=True),
+        )
+        return max(0, live - scheduled - dead - placed), dead
 
     async def depth(self, shard: ShardId, member: str) -> int:
         """Return how many messages wait or are handled."""

@@ -1,14 +1,18 @@
 """What can be seen of a cluster: the health of one runner, and a snapshot of all from outside."""
 
 from .health import HealthReport, ShardHealth, StoreHealth, report
+from .metrics import Readable, Reading, collector_of
 from .snapshot import ShardSight, Snapshot, read_record, take_snapshot
 
 __all__ = [
     "HealthReport",
+    "Readable",
+    "Reading",
     "ShardHealth",
     "ShardSight",
     "Snapshot",
     "StoreHealth",
+    "collector_of",
     "read_record",
     "report",
     "take_snapshot",

@@ -13,6 +13,7 @@ from redis_cluster_kit.calling import Caller, Target, rpc_call
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.delivery import Mailboxes, Message, Replies, Scheduled
 from redis_cluster_kit.entity import CallOptions, EntityDefinition, RpcCall
+from redis_cluster_kit.errors import PersistenceFailedError
 from redis_cluster_kit.identity import EntityAddress, ShardId
 from redis_cluster_kit.ownership import OwnedShard
 from redis_cluster_kit.settings import Settings
@@ -25,6 +26,7 @@ from .shard_host import ShardHost
 logger = logging.getLogger(__name__)
 
 _SWEEP_EVERY = 0.25
+_MEASURE_EVERY = 5.0
 
 NoteWants = Callable[[ShardId, int, Mapping[str, int]], Awaitable[None]]
 SomebodyServes = Callable[[Iterable[str]], bool]
@@ -64,6 +66,10 @@ class EntityHost:
         self.suspects = anyio.Lock()
         """Messages that may have killed their runners run one at a time."""
         self.shards: dict[str, ShardHost] = {}
+        self.depth = 0
+        """Messages that waited or were handled when they were counted last."""
+        self.buried = 0
+        """Dead letters of its shards, likewise."""
         self._caller = caller
 
     async def serve(self, owned: OwnedShard) -> None:
@@ -81,6 +87,19 @@ class EntityHost:
         while True:
             await anyio.sleep(_SWEEP_EVERY)
             self.residents.passivate(self.clock.now())
+
+    async def measure(self) -> None:
+        """Count what waits in its shards now and then, for ever; metrics read it."""
+        while True:
+            await anyio.sleep(_MEASURE_EVERY)
+            try:
+                counts = await asyncio.gather(
+                    *(self.mailboxes.count(host.shard) for host in list(self.shards.values()))
+                )
+            except PersistenceFailedError:
+                continue  # health tells of a store that does not answer
+            self.depth = sum(waiting for waiting, _ in counts)
+            self.buried = sum(dead for _, dead in counts)
 
     async def poll(self) -> None:
         """Look once at everything that nudges may have missed."""
