@@ -248,7 +248,7 @@ class Cluster:
 
         There is no I/O, and the entity need not exist: its first message makes it.
         """
-        return cast("E", make_proxy(lambda: self._joined().caller, self, self._target(type, id)))
+        return cast("E", make_proxy(lambda: self._joined().messaging.caller, self, self._target(type, id)))
 
     @overload
     async def send(
@@ -262,7 +262,9 @@ class Cluster:
             return await cast("RpcCall[..., Any]", to).send(*args, **kwargs)
         address, (method, *rest) = cast("EntityAddress", to), args
         target = self._target(method.entity, address.id)
-        return await rpc_call(self._joined().caller, target, method.name, NO_OPTIONS).send(*rest, **kwargs)
+        return await rpc_call(self._joined().messaging.caller, target, method.name, NO_OPTIONS).send(
+            *rest, **kwargs
+        )
 
     async def broadcast(self, method: RpcMethod[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> int:
         """Send a message to every entity of the type that is in memory; return how many took it.
@@ -278,7 +280,7 @@ class Cluster:
             Envelope(rpc=rpc.name, args=msgspec.Raw(arguments)), limit=limits.payload_limit + 4096
         )
         await runner.membership.refresh()
-        return await runner.broadcasts.send(definition.name, message, timeout=5.0)
+        return await runner.messaging.broadcasts.send(definition.name, message, timeout=5.0)
 
     def receipt(self, message_id: str, result: type[T] | Any = Any, /) -> Receipt[T]:
         """Return the receipt of a message whose id was stored; `result` is the type its rpc returns."""
@@ -288,24 +290,32 @@ class Cluster:
         definition = self._definitions.get(address.type)
         raises = {} if definition is None else _all_errors(definition)
         return MessageReceipt(
-            self._joined().caller, shard, member, address.id, result=result, raises=raises, patience=1.0
+            self._joined().messaging.caller,
+            shard,
+            member,
+            address.id,
+            result=result,
+            raises=raises,
+            patience=1.0,
         )
 
     async def cancel(self, message_id: str, /) -> bool:
         """Withdraw a message nobody has taken yet. True: it will have no state effect. False: too late."""
         address = parse_message_id(message_id)
         shard = self._shard_in(address.group, address.type, address.entity_id)
-        return await self._joined().mailboxes.cancel(shard, f"{address.type}:{address.entity_id}", address.id)
+        return await self._joined().messaging.mailboxes.cancel(
+            shard, f"{address.type}:{address.entity_id}", address.id
+        )
 
     async def reset(self, entity: type[Entity[Any]], id: str, /) -> None:
         """Forget an entity's undelivered messages and its replies; its state stays."""
         target = self._target(entity, id)
-        await self._joined().mailboxes.reset(target.address.shard, target.member, with_state=False)
+        await self._joined().messaging.mailboxes.reset(target.address.shard, target.member, with_state=False)
 
     async def delete(self, entity: type[Entity[Any]], id: str, /) -> None:
         """Forget an entity's undelivered messages, its replies and its state."""
         target = self._target(entity, id)
-        await self._joined().mailboxes.reset(target.address.shard, target.member, with_state=True)
+        await self._joined().messaging.mailboxes.reset(target.address.shard, target.member, with_state=True)
 
     @property
     def dead_letters(self) -> DeadLetters:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import anyio
 from prometheus_client import CollectorRegistry
 
-from redis_cluster_kit.calling import Caller
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.delivery import DeadLetters, Mailboxes, Replies, ReplyPlace
+from redis_cluster_kit.delivery import DeadLetters
 from redis_cluster_kit.entity import EntityDefinition
 from redis_cluster_kit.errors import JoinRefusedError, PersistenceFailedError
-from redis_cluster_kit.identity import MessageIds, ShardId, new_nonce, new_runner_id
+from redis_cluster_kit.identity import ShardId, new_nonce, new_runner_id
 from redis_cluster_kit.ids import DatabaseMachineIds, IdMaker, MachineIdSource, RedisMachineIds
 from redis_cluster_kit.joining import (
     RecordKeeper,
@@ -31,11 +30,11 @@ from redis_cluster_kit.joining import (
     check_weak_tier,
     wanted_record,
 )
+from redis_cluster_kit.messaging import Messaging, Served
 from redis_cluster_kit.observe import HealthReport, Readable, Reading, collector_of, report
 from redis_cluster_kit.ownership import (
     FenceKeys,
     FenceSource,
-    Inbox,
     LeaseNodes,
     Member,
     Membership,
@@ -46,7 +45,7 @@ from redis_cluster_kit.ownership import (
     WeakFences,
 )
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import Broadcasts, EntityHost
+from redis_cluster_kit.runtime import EntityHost
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.storage import ClusterRecord, Database, FenceRegister, MachineIds, RecordStore
 
@@ -99,8 +98,6 @@ class Runner(Readable):
         self._ttl = settings.lease.ttl.total_seconds()
         url = RedisUrl.parse(redis)
         self.commands = Lanes(url, settings.redis)
-        self._replicating = Lanes(url, settings.redis)
-        self.inbox = self._make_inbox(url)
         self._lease_lanes = [
             self._lease_lane(RedisUrl.parse(node)) for node in settings.lease.nodes or [redis]
         ]
@@ -123,19 +120,16 @@ class Runner(Readable):
             settings.lease.ttl,
         )
         self.ids = IdMaker(self._id_source(), self.clock, self._id_lease())
-        self._message_ids = MessageIds(self.nonce)
-        self.mailboxes = Mailboxes(
-            self.commands, self._replicating, self.keyspace, settings.mailbox, settings.dedupe
+        self.messaging = Messaging(
+            url,
+            settings,
+            self.commands,
+            self.keyspace,
+            clock,
+            self.keys,
+            self.membership,
+            Served(identity.definitions, around.cluster, around.resource) if identity.hosting else None,
         )
-        self.replies = Replies(self.commands, self.keyspace, self._reply_place)
-        self.caller = Caller(
-            self.mailboxes, self.replies, self.clock, self._message_ids, settings, lambda: self._is_closed
-        )
-        self.broadcasts = Broadcasts(
-            self.mailboxes, self.replies, self._message_ids, self.inbox.post, self._hosts_of
-        )
-        self.host = self._make_host(around) if identity.hosting else None
-        self._is_closed = False
         self.ownership: Ownership | None = None
         self.record: ClusterRecord | None = None
         self.draining = anyio.Event()
@@ -144,66 +138,6 @@ class Runner(Readable):
     def _lease_lane(self, url: RedisUrl) -> Lanes:
         """Leases have a connection of their own, and a lost attempt is not repeated: the next round comes."""
         return Lanes(url, self.settings.redis, role="lease", retry_for=0.0, stall_timeout=self._ttl / 3)
-
-    @property
-    def _reply_place(self) -> ReplyPlace:
-        """Replies arrive in one partition: another one for each runner, so that none carries all of them."""
-        return ReplyPlace(int(self.nonce[:8], 16) % self.keyspace.partitions, self.runner_id)
-
-    def _make_inbox(self, url: RedisUrl) -> Inbox:
-        """A host hears nudges of every partition, a runner that only sends just its replies."""
-        settings = self.settings
-        partitions = range(self.keyspace.partitions)
-        used = list(partitions) if self._identity.hosting else [self._reply_place.partition]
-        readers = len(used) if url.topology == "cluster" else 1
-        self._readers = [Lanes(url, settings.redis, role="reader") for _ in range(readers)]
-        return Inbox(
-            self.commands,
-            self._readers,
-            self.keyspace,
-            self.runner_id,
-            ttl=settings.lease.ttl,
-            block=settings.redis.reader_block,
-            partitions=used,
-        )
-
-    def _make_host(self, around: Surroundings) -> EntityHost:
-        host = EntityHost(
-            self._identity.definitions,
-            self.mailboxes,
-            self.replies,
-            self.caller,
-            self.clock,
-            self.settings,
-            self.runner_id,
-            cluster=around.cluster,
-            resource=around.resource,
-            note_wants=self.keys.want,
-            somebody_serves=self._somebody_serves,
-        )
-        self.broadcasts.host = host
-        self.inbox.handlers |= {
-            b"m": host.on_mail,
-            b"t": host.on_timer,
-            b"b": self.broadcasts.on_nudge,
-        }
-        return host
-
-    def _hosts_of(self, type: str) -> list[str]:
-        """The runners that serve a type, as far as this one knows."""
-        return [
-            member.runner_id
-            for member in self.membership.members.values()
-            if member.hosting and any(type in names for names in member.serves.values())
-        ]
-
-    def _somebody_serves(self, names: Iterable[str]) -> bool:
-        """Whether one live runner knows all of these."""
-        wanted = set(names)
-        return any(
-            member.hosting and wanted <= {name for served in member.serves.values() for name in served}
-            for member in self.membership.members.values()
-        )
 
     def _describe(self) -> Member:
         return Member(
@@ -232,7 +166,7 @@ class Runner(Readable):
     ) -> AsyncGenerator[None]:
         """Open everything in order, join, and close in reverse."""
         async with AsyncExitStack() as stack:
-            opened = (self.commands, self._replicating, *self._readers, *self._lease_lanes)
+            opened = (self.commands, *self.messaging.lanes, *self._lease_lanes)
             for lanes in (*opened, self.membership.lanes):
                 await stack.enter_async_context(lanes)
             stack.callback(self.events.close)
@@ -240,10 +174,9 @@ class Runner(Readable):
             await self._check()
             await self.ids_ready()
             stack.push_async_callback(self.ids.release)
-            self.inbox.handlers[b"r"] = self.replies.on_nudge
-            await self.inbox.keep()
-            stack.push_async_callback(self.inbox.remove)
-            stack.callback(self._close)
+            await self.messaging.inbox.keep()
+            stack.push_async_callback(self.messaging.inbox.remove)
+            stack.callback(setattr, self.messaging, "is_closed", True)
             collector = collector_of(self._registry)
             collector.add(self)
             stack.callback(collector.remove, self)
@@ -251,13 +184,14 @@ class Runner(Readable):
             background = await stack.enter_async_context(anyio.create_task_group())
             background.start_soon(self.ids.keep)
             background.start_soon(self._audit)
-            background.start_soon(self.inbox.live)
+            background.start_soon(self.messaging.inbox.live)
             stack.callback(background.cancel_scope.cancel)
             if self.host is not None:
                 background.start_soon(self.host.sweep)
                 background.start_soon(self.host.measure)
                 self.ownership = self._make_ownership()
-                self.inbox.handlers |= {b"free": self.ownership.wake, b"members": self.ownership.wake}
+                wake = self.ownership.wake
+                self.messaging.inbox.handlers |= {b"free": wake, b"members": wake}
                 await stack.enter_async_context(self.ownership.running())
             yield
 
@@ -302,7 +236,7 @@ class Runner(Readable):
             keys=self.keys,
             fences=fences,
             membership=self.membership,
-            inbox=self.inbox,
+            inbox=self.messaging.inbox,
             serve=self._serve,
             publish=self.events.publish,
         )
@@ -315,6 +249,7 @@ class Runner(Readable):
                 await check_eviction(self.commands, self.settings.redis)
                 assert self.record is not None
                 await self._keeper.write(self.record)
+                await self.membership.refresh()  # a runner that only sends hears the server's time here
             except JoinRefusedError as error:
                 self._remark = str(error)
                 logger.error("the cluster is not safe any more: %s", error)  # noqa: TRY400 - no traceback needed
@@ -323,13 +258,10 @@ class Runner(Readable):
             else:
                 self._remark = ""
 
-    def _close(self) -> None:
-        self._is_closed = True
-
     def read(self) -> Reading:
         """Return what metrics show."""
         members = self.membership.members.values()
-        calls = self.caller.counters
+        calls = self.messaging.caller.counters
         reading = Reading(
             self.keyspace.namespace,
             runners=sum(member.hosting for member in members),
@@ -356,6 +288,11 @@ class Runner(Readable):
         counts = dict(self.record.shard_counts)
         return DeadLetters(self.commands, self.keyspace, counts, self.settings.mailbox.bytes_limit)
 
+    @property
+    def host(self) -> EntityHost | None:
+        """The host of its entities; None if it only sends."""
+        return self.messaging.host
+
     async def poll(self) -> None:
         """Read everything once that nudges may have missed."""
         if self.host is not None:
@@ -380,8 +317,8 @@ class Runner(Readable):
     async def health(self) -> HealthReport:
         """Ask the stores, and say what is known."""
         remarks = [text for text in (self._remark, self.ids.trouble and f"ids: {self.ids.trouble}") if text]
-        if self.inbox.trouble:
-            remarks.append(f"no nudges arrive: {self.inbox.trouble}")
+        if self.messaging.inbox.trouble:
+            remarks.append(f"no nudges arrive: {self.messaging.inbox.trouble}")
         if self.host is not None:
             remarks += [
                 f"messages wait for {name}, which is not known here" for name in self.host.unknown_names
