@@ -24,7 +24,6 @@ class RuntimeCounters:
     marked: int = 0
     """Nudges that could not be used at once."""
     promoted: int = 0
-    relayed: int = 0
     activated: int = 0
     passivated: int = 0
     unknown: int = 0
