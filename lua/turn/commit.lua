@@ -14,6 +14,8 @@
 -- arg member (text): the entity, type:id
 -- arg entry (text): the message's place in the mailbox
 -- arg id (text): the message's id
+-- arg size (integer): bytes of its envelope
+-- arg claimed (flag): it was claimed, and did not come with a nudge
 -- arg class (text): which window remembers it
 -- arg window (integer): milliseconds of the class
 -- arg reply (bytes): what the asker, and whoever repeats the message, gets
@@ -42,8 +44,10 @@ local word = fence_word(fence, number, nonce)
 if word ~= 'ok' then
   return { word }
 end
-local found = redis.call('XRANGE', mailbox, entry, entry)[1]
-if not found or found[2][2] ~= id then
+-- Marker and entry come and go together; the marker is cheaper to read, and is needed anyway.
+local field = member .. '\n' .. id
+local check, place = string.match(redis.call('HGET', live, field) or '', '^[wt] %a (%S+) (%S+)')
+if place ~= entry then
   return { 'lost' }
 end
 if writes and (redis.call('HGET', entity, 'v') or '0') ~= expected then
@@ -55,13 +59,18 @@ end
 if writes then
   redis.call('HSET', entity, 'v', version, 's', schema, 'b', state)
 end
-local field = member .. '\n' .. id
-local marker = redis.call('HGET', live, field)
-local check = marker and string.match(marker, '^%a %a (%S+)') or '-'
 redis.call('HDEL', live, field)
 remember({ done_a, done_b, done_c }, field, 'f ' .. class .. ' ' .. check .. ' ' .. reply, server_ms(), window)
 for _, sent in ipairs(each) do
   redis.call('XADD', outbox, '*', 'm', sent.item)
 end
-take_out(mailbox, live, active, member, entry, #found[2][4])
+if claimed then
+  redis.call('XACK', mailbox, 'owner', entry)
+end
+redis.call('XDEL', mailbox, entry)
+weigh(live, member, -size)
+if redis.call('XLEN', mailbox) == 0 then
+  redis.call('SREM', active, member)
+  return { 'idle' }
+end
 return after ~= '-' and claim_next(mailbox, live, member, after, number, false) or { 'idle' }

@@ -22,9 +22,16 @@ from redis_cluster_kit.settings import DedupeSettings, MailboxSettings
 
 from .parcel import HeldFence, Message, Parcel, place_of
 
-APPEND = Script.load("mailbox/append")
+APPEND = Script.load("mailbox/append").in_order(
+    *("mailbox", "live", "active", "fence", "done_a", "done_b", "done_c"),
+    *("shard", "member", "id", "message", "class", "check", "window", "not_after"),
+    *("capacity", "bytes_limit", "always"),
+)
 PUT = Script.load("scheduled/put")
-CLAIM = Script.load("mailbox/claim")
+CLAIM = Script.load("mailbox/claim").in_order(
+    *("fence", "mailbox", "live", "active", "entity"),
+    *("number", "nonce", "member", "after", "runs_suspects", "with_state"),
+)
 LOOKUP = Script.load("mailbox/lookup")
 CANCEL = Script.load("mailbox/cancel")
 RESET = Script.load("mailbox/reset")
@@ -88,9 +95,23 @@ class Mailboxes:
 
     async def put(self, parcel: Parcel, not_after: int) -> Put:
         """Append a parcel, or schedule it. Safe to repeat until `not_after`, in server milliseconds."""
-        script, values = self._put_values(parcel, not_after)
-        outcome = await script(self.lanes, self.keyspace.slot(parcel.shard), **values)
-        return _put(outcome)
+        if parcel.due is not None:
+            script, values = self._put_values(parcel, not_after)
+            return _put(await script(self.lanes, self.keyspace.slot(parcel.shard), **values))
+        keys = self.keyspace.of(parcel.shard)
+        kind, member = parcel.kind, parcel.member
+        return _put(
+            await APPEND.call_in_order(
+                self.lanes,
+                keys.slot,
+                7,
+                *(keys.mailbox(member), keys.live, keys.active, keys.fence),
+                *keys.done[kind].values(),
+                *(keys.shard, member, parcel.id, parcel.message, kind, parcel.check),
+                *(self.windows[kind], not_after, parcel.capacity, self._bytes_limit),
+                int(parcel.is_nudged_always),
+            )
+        )
 
     async def put_replicated(self, parcel: Parcel, not_after: int, replicas: int) -> Put:
         """The same, and return only when so many replicas have it; tried again for a while."""
@@ -150,20 +171,13 @@ class Mailboxes:
     ) -> tuple[Message | None, SavedState | None]:
         """Take the next message, None if there is none; `FencedError` if the shard is not ours any more."""
         keys = self.keyspace.of(shard)
-        outcome = await CLAIM(
+        outcome = await CLAIM.call_in_order(
             self.lanes,
             keys.slot,
-            fence=keys.fence,
-            mailbox=keys.mailbox(member),
-            live=keys.live,
-            active=keys.active,
-            entity=keys.entity(member),
-            number=fence.number,
-            nonce=fence.nonce,
-            member=member,
-            after=after,
-            runs_suspects=runs_suspects,
-            with_state=with_state,
+            5,
+            *(keys.fence, keys.mailbox(member), keys.live, keys.active, keys.entity(member)),
+            *fence,
+            *(member, after, int(runs_suspects), int(with_state)),
         )
         refuse_fenced(outcome, shard, fence)
         version, schema, content = outcome.fields[-3:]

@@ -38,7 +38,7 @@ class Lane:
         self._dialling = dialling
         self._connection: Connection | None = None
         self._retired: list[Connection] = []
-        self._opening = SharedAttempt(self._live, self._connect)
+        self._opening = SharedAttempt(self.live, self._connect)
 
     async def call(self, packed: bytes) -> Any:
         """Send one packed command and return its reply, an error reply included."""
@@ -57,7 +57,7 @@ class Lane:
 
     def send(self, packed: bytes) -> bool:
         """Send a command whose reply nobody reads; False: there is no connection at the moment."""
-        connection = self._live()
+        connection = self.live()
         if connection is None:
             return False
         connection.submit(packed)
@@ -65,7 +65,7 @@ class Lane:
 
     async def connection(self) -> Connection:
         """Return the live connection, opening one if there is none."""
-        return self._live() or await self._opening.get()
+        return self.live() or await self._opening.get()
 
     def renew(self) -> None:
         """Open another connection for what comes next; what is owed on this one is still waited for."""
@@ -81,7 +81,8 @@ class Lane:
         for one in (*self._retired, *(() if connection is None else (connection,))):
             await one.close()
 
-    def _live(self) -> Connection | None:
+    def live(self) -> Connection | None:
+        """Return the connection if it is open."""
         connection = self._connection
         return None if connection is None or connection.is_lost else connection
 
@@ -185,8 +186,9 @@ class Lanes:
         """`call` for a command that is already packed."""
         lane = self._routes.get(slot)
         if lane is not None:
+            connection = lane.live()
             try:
-                reply = await lane.call(packed)
+                reply = await (lane.call(packed) if connection is None else connection.submit(packed))
             except PersistenceFailedError as error:
                 return await self._again(slot, packed, repeat, error)
             if not isinstance(reply, ReplyError):

@@ -95,7 +95,20 @@ class Script:
     ) -> Outcome:
         """Run it on the server of `slot`; `PersistenceFailedError` if that cannot be done."""
         keys, arguments = self.bind(values, each)
-        rest = (len(keys), *keys, *arguments)
+        return await self.call_in_order(lanes, slot, len(keys), *keys, *arguments)
+
+    def in_order(self, *names: str) -> Script:
+        """Check that these are the names of all keys and arguments in the header's order; return the script.
+
+        For calls that are made with every message: `call_in_order` binds nothing.
+        """
+        declared = (*self.header.keys, *self.header.arguments)
+        if names != declared:
+            raise TypeError(f"script {self.name} takes {declared}, not {names}")
+        return self
+
+    async def call_in_order(self, lanes: Lanes, slot: int, *rest: Word) -> Outcome:
+        """Run it with the number of keys, the keys and the arguments; flags are 1 and 0."""
         try:
             reply = await lanes.call_packed(
                 slot, pack(("EVALSHA", self.sha, *rest)), repeat=self.is_repeatable

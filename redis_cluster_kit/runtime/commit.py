@@ -19,7 +19,12 @@ from redis_cluster_kit.delivery import (
 from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.redis_access import Script, ShardKeys
 
-COMMIT = Script.load("turn/commit")
+COMMIT = Script.load("turn/commit").in_order(
+    *("fence", "mailbox", "live", "active", "entity", "outbox", "done_a", "done_b", "done_c"),
+    *("number", "nonce", "member", "entry", "id", "size", "claimed", "class", "window", "reply"),
+    *("writes", "expected", "version", "schema", "state", "after", "most"),
+)
+_KEYS = 9
 COMMIT_SENDING = COMMIT.refused_without_memory()
 FAIL = Script.load("turn/fail")
 
@@ -32,6 +37,11 @@ class StateWrite(NamedTuple):
     expected: int
     schema: int
     content: bytes
+
+    @property
+    def words(self) -> tuple[int, int, int, bytes]:
+        """What the script takes: the version before and after, the schema, the state."""
+        return self.expected, self.expected + 1, self.schema, self.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +73,20 @@ class Committer:
     ) -> Committed:
         """End a turn; `FencedError` if the shard is not ours any more. `after` as in `Mailboxes.claim`."""
         keys = self._keys
-        script = COMMIT_SENDING if sends else COMMIT
-        outcome = await script(
+        kind = message.kind
+        written = (0, 0, 0, 0, b"") if write is None else (1, *write.words)
+        outcome = await (COMMIT_SENDING if sends else COMMIT).call_in_order(
             self._mailboxes.lanes,
             keys.slot,
-            fence=keys.fence,
-            mailbox=keys.mailbox(member),
-            live=keys.live,
-            active=keys.active,
-            entity=keys.entity(member),
-            outbox=keys.outbox,
-            **keys.done[message.kind],
-            number=self._fence.number,
-            nonce=self._fence.nonce,
-            member=member,
-            entry=message.entry,
-            id=message.id,
-            window=self._mailboxes.windows[message.kind],
-            reply=reply,
-            writes=write is not None,
-            expected=0 if write is None else write.expected,
-            version=0 if write is None else write.expected + 1,
-            schema=0 if write is None else write.schema,
-            state=b"" if write is None else write.content,
-            after=after,
-            most=CAPACITY,
-            each=[{"item": item} for item in sends],
-            **{"class": message.kind},
+            _KEYS,
+            *(keys.fence, keys.mailbox(member), keys.live, keys.active, keys.entity(member), keys.outbox),
+            *keys.done[kind].values(),
+            *self._fence,
+            *(member, message.entry, message.id, len(message.content), int(message.is_claimed)),
+            *(kind, self._mailboxes.windows[kind], reply),
+            *written,
+            *(after, CAPACITY),
+            *sends,
         )
         refuse_fenced(outcome, self._shard, self._fence)
         if outcome.word in ("next", "idle"):

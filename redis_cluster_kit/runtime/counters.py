@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 LATENCY_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
@@ -35,8 +36,4 @@ class RuntimeCounters:
     def waited(self, seconds: float) -> None:
         """Count one message's wait."""
         self.latency_sum += seconds
-        for place, limit in enumerate(LATENCY_BUCKETS):
-            if seconds <= limit:
-                self.latency[place] += 1
-                return
-        self.latency[-1] += 1
+        self.latency[bisect_left(LATENCY_BUCKETS, seconds)] += 1
