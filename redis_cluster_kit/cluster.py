@@ -104,7 +104,6 @@ class Cluster:
         self._runner: Runner | None = None
         self._life: _Life | None = None
         self._make_clock: Callable[[], Clock] = Clock
-        """Testing puts a movable clock here."""
 
     def __repr__(self) -> str:
         state = "not joined" if self._runner is None else self._runner.runner_id
@@ -371,6 +370,15 @@ class Cluster:
     async def health(self) -> HealthReport:
         """Return whether this runner can do its part, and if not, why."""
         return await self._joined().health()
+
+    def with_clock(self, clock: Clock) -> Self:
+        """Use this clock, which a test moves; before the cluster is entered."""
+        self._make_clock = lambda: clock
+        return self
+
+    def joined_runner(self) -> Runner:
+        """Return what runs while the cluster is entered: for tests and tools, its names may change."""
+        return self._joined()
 
     def _joined(self) -> Runner:
         if self._runner is None:

@@ -298,6 +298,13 @@ class Runner(Readable):
         if self.host is not None:
             await self.host.poll()
 
+    async def kill(self) -> None:
+        """End as a killed process does, for tests: nothing more is written, nothing is given back."""
+        if self.ownership is not None:
+            self.ownership.abandon()
+        for lanes in (self.commands, *self.messaging.lanes, *self._lease_lanes, self.membership.lanes):
+            await lanes.close()
+
     def begin_drain(self) -> None:
         """Start giving shards away."""
         self.draining.set()

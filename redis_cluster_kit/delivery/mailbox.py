@@ -291,6 +291,15 @@ class Mailboxes:
         )
         return max(0, live - scheduled - dead - placed), dead
 
+    async def is_quiet(self, shard: ShardId) -> bool:
+        """Return whether nothing of the shard waits, or is on its way out of its outbox."""
+        keys = self.keyspace.of(shard)
+        waiting, sent = await asyncio.gather(
+            self.lanes.call(keys.slot, "SCARD", keys.active, repeat=True),
+            self.lanes.call(keys.slot, "XLEN", keys.outbox, repeat=True),
+        )
+        return not waiting and not sent
+
     async def depth(self, shard: ShardId, member: str) -> int:
         """Return how many messages wait or are handled."""
         keys = self.keyspace.of(shard)

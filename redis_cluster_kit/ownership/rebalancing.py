@@ -80,6 +80,7 @@ class Ownership:
         self._emptied = anyio.Event()
         self._tasks: TaskGroup | None = None
         self.is_draining = False
+        self._is_abandoned = False
         self.trouble: dict[str, str] = {}
         """What does not work at the moment, by the round that met it; empty when all is well."""
 
@@ -121,8 +122,11 @@ class Ownership:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self.drain()
+                    if not self._is_abandoned:
+                        await self.drain()
                     tasks.cancel_scope.cancel()
+        if self._is_abandoned:
+            return
         with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_TIMEOUT):
             await self._leave()
 
@@ -133,6 +137,10 @@ class Ownership:
             while self._owned or self._closing:
                 self._emptied = anyio.Event()
                 await self._emptied.wait()
+
+    def abandon(self) -> None:
+        """Give nothing back from now on: a test kills this runner."""
+        self._is_abandoned = True
 
     def drain_soon(self) -> None:
         """Begin the drain in the background."""

@@ -7,7 +7,9 @@ does not look at those numbers may be green for nothing.
 from .checkers import InvariantBrokenError, Verdict, Violation, together
 from .child_events import commands, emit
 from .history import History, Operation, Recorder, RegisterOperation
+from .instance import EntityUnderTest, Sent, instance
 from .mutants import Mutant, MutantNoLongerApplies, mutated_tree, patched_text
+from .pods import Pods, PodsClock, local_cluster
 from .postgres_pairing import statement
 from .processes import ChildEvent, ChildExitedError, ChildProcess, NoEventError, SignalRecord
 from .proxy import Proxy
@@ -20,6 +22,7 @@ __all__ = [
     "ChildEvent",
     "ChildExitedError",
     "ChildProcess",
+    "EntityUnderTest",
     "FactNeverCameError",
     "FaultNeverFiredError",
     "History",
@@ -29,17 +32,22 @@ __all__ = [
     "MutantNoLongerApplies",
     "NoEventError",
     "Operation",
+    "Pods",
+    "PodsClock",
     "Proxy",
     "Recorder",
     "RegisterOperation",
     "Rule",
     "Seeds",
+    "Sent",
     "SignalRecord",
     "Verdict",
     "Violation",
     "command",
     "commands",
     "emit",
+    "instance",
+    "local_cluster",
     "mutated_tree",
     "patched_text",
     "statement",
