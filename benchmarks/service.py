@@ -1,0 +1,185 @@
+"""The service that benchmarks measure: one entity type, hosted by processes of its own, and what they tell.
+
+Not a benchmark itself. A hosting process is told by commands (`figures`, `stop`) and answers with events.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from redis_cluster_kit import Cluster, Entity, Settings, ShardSettings, rpc
+from redis_cluster_kit.embedded import RedisServer
+from redis_cluster_kit.testing import ChildProcess, commands, emit
+
+NOTE = "x" * 64
+NAMESPACE = "bench"
+
+
+class Ledger(msgspec.Struct):
+    """A state that changes with every turn."""
+
+    balance: int = 0
+    last: str = ""
+
+
+class Account(Entity[Ledger], name="account", mailbox_capacity=10_000):
+    """A handler that does next to nothing, so that everything else is seen."""
+
+    @rpc
+    async def deposit(self, amount: int, note: str) -> int:
+        """Change the state; with the arguments' names a message of about 100 bytes."""
+        self.state.balance += amount
+        self.state.last = note
+        return self.state.balance
+
+    @rpc
+    async def stamp(self, sent_ns: int, note: str) -> int:
+        """Return how many nanoseconds the message was on its way: one clock for all processes of a host."""
+        late = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - sent_ns
+        self.state.balance += 1
+        self.state.last = note
+        _STAMPS.append(late)
+        return late
+
+
+_STAMPS: list[int] = []
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time this process has used."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def settings(shards: int = 100) -> Settings:
+    """Return what hosts and senders share."""
+    return Settings(shards=ShardSettings(per_group=shards))
+
+
+async def host(redis: str, database: str, shards: str) -> None:
+    """Host the service in this process until told to stop."""
+    cluster = Cluster(
+        redis, database or None, namespace=NAMESPACE, entities=[Account], settings=settings(int(shards))
+    )
+    async with cluster:
+        runner = cluster.joined_runner()
+        emit("up", runner_id=cluster.runner_id)
+        async for command in commands():
+            if command == "stop":
+                break
+            assert runner.ownership is not None
+            assert runner.host is not None
+            emit(
+                "figures",
+                owned=len(runner.ownership.owned),
+                commits=runner.host.counters.commits,
+                quick=runner.host.counters.quick,
+                rescued=runner.host.counters.rescued,
+                entities=len(runner.host.residents),
+                cpu=cpu_seconds(),
+                memory=_memory(),
+                stamps=_take_stamps(),
+            )
+
+
+def _take_stamps() -> list[int]:
+    taken = list(_STAMPS)
+    _STAMPS.clear()
+    return taken
+
+
+def _memory() -> int:
+    """Return the bytes of memory this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Host:
+    """One hosting process, seen from the benchmark."""
+
+    child: ChildProcess
+
+    async def figures(self) -> Mapping[str, Any]:
+        """Ask it what it has done so far."""
+        await self.child.send("figures")
+        return (await self.child.wait_for("figures")).fields
+
+
+@dataclass
+class Service:
+    """A server, its hosts, and a sender's cluster in this process."""
+
+    server: RedisServer
+    hosts: list[Host]
+    cluster: Cluster
+
+    async def commits(self) -> int:
+        """Return how many turns all hosts have committed."""
+        return sum([(await one.figures())["commits"] for one in self.hosts])
+
+    async def wait_for_commits(self, number: int) -> None:
+        """Return when that many turns are committed."""
+        while await self.commits() < number:
+            await anyio.sleep(0.01)
+
+    def redis_cpu(self) -> float:
+        """Return the CPU seconds the server has used."""
+        with self.server.connect() as client:
+            used = client.info("cpu")
+        return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+
+@asynccontextmanager
+async def serving(
+    hosts: int = 1, *, shards: int = 100, uvloop: bool = False, server: RedisServer | None = None
+) -> AsyncGenerator[Service]:
+    """Start a server and hosting processes, and join as a sender."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rck-bench-"))
+        server = server or stack.enter_context(RedisServer.start())
+        database = f"sqlite+aiosqlite:///{Path(folder) / 'bench.db'}"
+        target = "benchmarks.service:" + ("host_on_uvloop" if uvloop else "host")
+        children: list[Host] = []
+        for _ in range(hosts):
+            child = ChildProcess(
+                target, server.url, database, str(shards), pythonpath=[Path(__file__).parent.parent]
+            )
+            await stack.enter_async_context(child)
+            await child.wait_for("up", timeout=30)
+            children.append(Host(child))
+            stack.push_async_callback(_stop, child)
+        cluster = Cluster(server.url, database, namespace=NAMESPACE, hosting=False, settings=settings(shards))
+        await stack.enter_async_context(cluster)
+        service = Service(server, children, cluster)
+        while sum([(await one.figures())["owned"] for one in children]) < shards:
+            await anyio.sleep(0.05)
+        yield service
+
+
+async def _stop(child: ChildProcess) -> None:
+    await child.send("stop")
+    await child.wait(timeout=30)
+
+
+def host_on_uvloop(redis: str, database: str, shards: str) -> None:
+    """The same on uvloop."""
+    import uvloop
+
+    uvloop.run(host(redis, database, shards))
+
+
+if __name__ == "__main__":
+    sys.exit("this is no benchmark: run one that uses it")
