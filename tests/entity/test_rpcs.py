@@ -14,6 +14,7 @@ from redis_cluster_kit.entity import (
     DEFAULT,
     CallOptions,
     Entity,
+    RpcCall,
     RpcMethod,
     current,
     make_instance,
@@ -72,6 +73,9 @@ class Settled:
     def keep_alive(self) -> None:
         self.kept += 1
 
+    def call(self, rpc: str, options: CallOptions, /) -> RpcCall[Any, Any]:
+        return RpcCall(rpc, options)
+
 
 def account(balance: int = 0) -> Account:
     made = Account()
@@ -100,11 +104,11 @@ async def test_wrong_arguments_of_a_plain_call_are_a_type_error() -> None:
 @pytest.mark.parametrize("options", [{}, {"delay": timedelta(hours=1)}, {"timeout": None}], ids=str)
 async def test_sending_and_asking_without_a_cluster_is_refused(options: dict[str, Any]) -> None:
     alice = account(10)
-    with pytest.raises(ClusterContextRequired, match=r"Account.take.send needs a cluster"):
+    with pytest.raises(ClusterContextRequired, match=r"Account.take needs a cluster"):
         await alice.withdraw.send(1)
-    with pytest.raises(ClusterContextRequired, match=r"Account.take.send needs a cluster"):
+    with pytest.raises(ClusterContextRequired, match=r"Account.take needs a cluster"):
         await alice.withdraw.options(**options).send(1)
-    with pytest.raises(ClusterContextRequired, match=r"asking Account.take needs a cluster"):
+    with pytest.raises(ClusterContextRequired, match=r"Account.take needs a cluster"):
         await alice.withdraw.options(**options)(1)
     assert alice.state.balance == 10
 
@@ -152,10 +156,12 @@ def test_on_the_class_an_rpc_is_a_value() -> None:
 
 def test_options_are_kept() -> None:
     when = datetime(2030, 1, 1, tzinfo=UTC)
-    call = account().deposit.options(deliver_at=when, idempotency_key="order-17", timeout=2.0)
+    alice = make_instance(Account, Settled({}))
+    call = alice.withdraw.options(deliver_at=when, idempotency_key="order-17", timeout=2.0)
+    assert call.label == "take"  # by its stored name
     assert call.call_options == CallOptions(deliver_at=when, idempotency_key="order-17", timeout=2.0)
-    assert account().deposit.options().call_options.timeout is DEFAULT
-    assert account().deposit.options(timeout=None).call_options.timeout is None
+    assert alice.deposit.options().call_options.timeout is DEFAULT
+    assert alice.deposit.options(timeout=None).call_options.timeout is None
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,12 @@ from redis_cluster_kit.redis_access import KINDS, Keyspace, kind_of, reference_p
 _names = st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True)
 _shards = st.builds(ShardId, _names, st.integers(0, 99_999))
 _partitions = st.integers(1, 300)
+_ids = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=128)
 
 
-def _keys(keyspace: Keyspace, shard: ShardId, name: str) -> dict[str, str]:
+def _keys(keyspace: Keyspace, shard: ShardId, name: str, id: str = "1") -> dict[str, str]:
     """One key of every kind."""
-    partition = keyspace.partition(shard)
+    partition, keys = keyspace.partition(shard), keyspace.of(shard)
     return {
         "record": keyspace.record,
         "members": keyspace.members,
@@ -32,6 +33,15 @@ def _keys(keyspace: Keyspace, shard: ShardId, name: str) -> dict[str, str]:
         "fence": keyspace.fence(shard),
         "inbox": keyspace.inbox(new_runner_id(name, "0123456789ab"), partition),
         "state": keyspace.state(shard, name),
+        "mailbox": keys.mailbox(f"{name}:{id}"),
+        "entity": keys.entity(f"{name}:{id}"),
+        "active": keys.active,
+        "live": keys.live,
+        "done": keys.done["k"]["done_b"],
+        "scheduled": keys.scheduled,
+        "later": keys.later,
+        "outbox": keys.outbox,
+        "dead": keys.dead,
     }
 
 
@@ -39,9 +49,9 @@ def test_every_kind_is_built_here() -> None:
     assert set(_keys(Keyspace("n", 4), ShardId("default", 1), "x")) == {kind.name for kind in KINDS}
 
 
-@given(namespace=_names, partitions=_partitions, shard=_shards, name=_names)
-def test_a_key_says_its_kind(namespace: str, partitions: int, shard: ShardId, name: str) -> None:
-    for kind, key in _keys(Keyspace(namespace, partitions), shard, name).items():
+@given(namespace=_names, partitions=_partitions, shard=_shards, name=_names, id=_ids)
+def test_a_key_says_its_kind(namespace: str, partitions: int, shard: ShardId, name: str, id: str) -> None:
+    for kind, key in _keys(Keyspace(namespace, partitions), shard, name, id).items():
         for found in (kind_of(key), kind_of(key.encode())):
             assert found is not None
             assert found.name == kind
@@ -58,6 +68,11 @@ def test_a_key_says_its_kind(namespace: str, partitions: int, shard: ShardId, na
         "rck:{n:00}:lease:default",
         "rck:{n:00}:lease:default:1:2",
         "rck:{n:00}:nosuch",
+        "rck:{n:00}:mailbox:default:1",
+        "rck:{n:00}:mailbox:default:1:Account",
+        "rck:{n:00}:mailbox:default:1:Account:",
+        "rck:{n:00}:done:default:1:g",
+        "rck:{n:00}:active:default:1:Account:1",
         "rck:{n:0}:record",
         "rck:{n}:record",
         "rck:n:00:record",
@@ -79,7 +94,8 @@ def test_the_keys_of_a_partition_share_its_tag(
     partition = keyspace.partition(shard)
     assert 0 <= partition < partitions
     tag = f"rck:{{{namespace}:{partition:02d}}}:"
-    for kind in ("lease", "fence", "inbox", "state"):
+    home = ("record", "members", "alive", "version", "born", "machines")
+    for kind in set(_keys(keyspace, shard, name)) - set(home):
         assert _keys(keyspace, shard, name)[kind].startswith(tag)
     assert keyspace.slot(shard) == keyspace.slots[partition]
     assert keyspace.home_slot == keyspace.slots[0]

@@ -68,8 +68,7 @@ def test_a_header_is_read() -> None:
         ((*GOOD, "-- arg more (number): no such kind"), "number is no kind of arg"),
         ((*GOOD, "-- arg more (string): a key's type"), "string is no kind of arg"),
         ((*GOOD, "-- returns ok: again"), "answers ok twice"),
-        ((*GOOD, "-- each key extra (string): no answers for each"), "belong together"),
-        ((*GOOD, "-- each returns fine: no group"), "belong together"),
+        ((*GOOD, "-- each returns fine: no group"), "no group that is repeated"),
         ((*GOOD, "-- returns Ok: capital"), "not a header line"),
         ((*GOOD, "-- arg more: no kind"), "not a header line"),
         ((*GOOD, "--"), "not a header line"),
@@ -80,6 +79,23 @@ def test_a_header_is_read() -> None:
 def test_headers_that_are_refused(lines: tuple[str, ...], said: str) -> None:
     with pytest.raises(ValueError, match=rf"sum/add\.lua.*{said}"):
         _script(*lines)
+
+
+def test_a_group_needs_no_answers() -> None:
+    script = _script(*GOOD, "-- each arg item (bytes): one of several")
+    assert script.header.repeats_group
+    values: dict[str, Any] = {"counter": "k", "amount": 4, "twice": False}
+    assert script.bind(values, [{"item": b"a"}, {"item": b"b"}]) == (["k"], [4, 0, b"a", b"b"])
+    assert script.read([b"ok", 4]).each == ()
+
+
+def test_a_twin_that_a_full_server_refuses() -> None:
+    script = _script(*GOOD)
+    twin = script.refused_without_memory()
+    assert twin.text == f"#!lua\n{script.plain_text}"
+    assert script.text.startswith(f"{HEAD}\n")
+    assert twin.sha == _script(*GOOD, head="#!lua").sha != script.sha
+    assert twin.header is script.header
 
 
 @pytest.mark.parametrize("head", ["", "-- purpose: first", "#!python", "return 1"])
@@ -133,6 +149,14 @@ def test_the_names_of_a_group_are_checked() -> None:
         {"nonce": "n"}, [{"fence": "a", "number": "1"}, {"fence": "b", "number": "2"}]
     )
     assert (keys, arguments) == (["a", "b"], ["n", "1", "2"])
+
+
+def test_an_order_is_checked_against_the_header() -> None:
+    script = _script(*GOOD)
+    assert script.in_order("counter", "amount", "twice") is script
+    for names in (("counter", "twice", "amount"), ("counter", "amount"), ("amount", "twice", "counter")):
+        with pytest.raises(TypeError, match=r"script sum/add takes \('counter', 'amount', 'twice'\), not"):
+            script.in_order(*names)
 
 
 # --- The answer ---
@@ -231,6 +255,23 @@ async def test_doubt_about_the_first_attempt_stays_when_the_server_forgot_the_sc
         loss.assert_fired(1)
     assert caught.value.execution is Execution.UNKNOWN
     assert private_valkey.call("GET", keyspace.born) == "4"  # it had run
+
+
+async def test_a_full_server_refuses_the_twin_and_runs_the_script(
+    private_valkey: RedisServer, namespace: str
+) -> None:
+    keyspace = Keyspace(namespace, 1)
+    script = _script(*_without("-- repeat", "-- repeat: safe, for this test"))
+    twin = script.refused_without_memory()
+    values: dict[str, Any] = {"counter": keyspace.born, "amount": 2, "twice": False}
+    async with Lanes(RedisUrl.parse(private_valkey.url), RedisSettings()) as lanes:
+        for each in (script, twin):
+            assert (await each(lanes, keyspace.home_slot, **values)).word == "ok"
+        private_valkey.call("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(PersistenceFailedError, match="OOM") as caught:
+            await twin(lanes, keyspace.home_slot, **values)
+        assert caught.value.execution is Execution.NOT_EXECUTED
+        assert (await script(lanes, keyspace.home_slot, **values)).fields == (6,)
 
 
 # --- The files ---
