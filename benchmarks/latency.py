@@ -105,7 +105,7 @@ async def floor_reader(url: str) -> None:
     told = asyncio.create_task(_until_told())
     late: list[int] = []
     while not told.done():
-        reply = await client.xreadgroup("g", "c", {"floor": ">"}, count=100, block=100)
+        reply: Any = await client.xreadgroup("g", "c", {"floor": ">"}, count=100, block=100)
         for _, entries in reply or ():
             for entry, fields in entries:
                 late.append(now_ns() - int(fields[b"t"]))

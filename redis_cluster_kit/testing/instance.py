@@ -55,9 +55,11 @@ class EntityUnderTest(Generic[E]):
     answers: Mapping[Any, Any]
     sent: list[Sent] = field(default_factory=list[Sent])
     """What its turns sent, in order; of a turn that raised, nothing."""
-    _content: bytes | None = None
+    content: bytes | None = None
+    """The committed state, as it is stored."""
     _live: Entity[Any] | None = None
-    _staged: list[Sent] = field(default_factory=list[Sent])
+    staged: list[Sent] = field(default_factory=list[Sent])
+    """What the turn that runs has sent so far."""
 
     def __getattr__(self, name: str) -> Any:
         for rpc in self.definition.rpcs.values():
@@ -108,20 +110,21 @@ class EntityUnderTest(Generic[E]):
     def _instance(self) -> Entity[Any]:
         if self._live is None:
             self._live = make_instance(self.definition.entity, self)
-            if self._content is None and self.definition.state is not None:
-                self._content = encode(self._live.initial(), limit=None)
+            if self.content is None and self.definition.state is not None:
+                self.content = encode(self._live.initial(), limit=None)
         return self._live
 
     def _decoded(self) -> Any:
-        return None if self._content is None else decode(self._content, self.definition.state)
+        return None if self.content is None else decode(self.content, self.definition.state)
 
-    async def _run(self, rpc: RpcDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    async def run(self, rpc: RpcDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run one turn; what raises changes nothing."""
         encoded = rpc.arguments.encode(args, kwargs, limit=2**30, max_depth=64)
         is_first = self._live is None
         instance = self._instance()
         instance.state = self._decoded()
         turn = Turn(self.address, "test", 1, message_id="000000000000-1", chain=(str(self.address),))
-        self._staged = []
+        self.staged = []
         context, entered = enter_context(turn), enter_turn(turn)
         try:
             if is_first:
@@ -130,9 +133,9 @@ class EntityUnderTest(Generic[E]):
         finally:
             leave_turn(turn, entered)
             leave_context(context)
-        if self._content is not None and not rpc.readonly:
-            self._content = encode(instance.state, limit=None)
-        self.sent += self._staged
+        if self.content is not None and not rpc.readonly:
+            self.content = encode(instance.state, limit=None)
+        self.sent += self.staged
         return decode(encode(result, limit=None), rpc.result)
 
 
@@ -147,7 +150,7 @@ class _Run(BoundRpc[Any, Any]):
         self._rpc = rpc
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return await self._entity._run(self._rpc, args, kwargs)  # noqa: SLF001 - one piece
+        return await self._entity.run(self._rpc, args, kwargs)
 
 
 class _Kept(BoundRpc[Any, Any]):
@@ -170,7 +173,7 @@ class _Kept(BoundRpc[Any, Any]):
         sent = Sent(
             self._address.type, self._address.id, self._rpc.name, self._named(args, kwargs), self.call_options
         )
-        self._entity._staged.append(sent)  # noqa: SLF001 - one piece
+        self._entity.staged.append(sent)
         return SimpleNamespace(message_id=f"000000000000-{len(self._entity.sent) + 1}")
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -203,7 +206,7 @@ def instance(
     definition = define(entity)
     tested = EntityUnderTest[E](definition, _address(definition, id), resources or {}, answers or {})
     if state is not None:
-        tested._content = encode(state, limit=None)  # noqa: SLF001 - its maker
+        tested.content = encode(state, limit=None)
     return cast("E", tested)
 
 

@@ -57,6 +57,10 @@ class Pods(Sequence[Cluster]):
     def __len__(self) -> int:
         return len(self._alive)
 
+    def add(self, pod: Cluster) -> None:
+        """Count a pod that was entered."""
+        self._alive.append(pod)
+
     async def kill(self, place: int) -> None:
         """End a pod as SIGKILL would: nothing is given back, its shards wait for its leases to end."""
         pod = self._alive.pop(place)
@@ -123,7 +127,7 @@ async def local_cluster(
                 stack.push_async_callback(_leave_all, running)
                 for pod in made:
                     await pod.__aenter__()
-                    running._alive.append(pod)  # noqa: SLF001 - its maker
+                    running.add(pod)
                 await running.settle()
                 yield running
         finally:
