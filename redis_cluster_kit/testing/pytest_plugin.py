@@ -1,4 +1,5 @@
-"""For pytest: the option `--rck-seed` and the fixture `rck_seeds`, whose seed a failing test's report shows.
+"""For pytest: the option `--rck-seed` with the fixture `rck_seeds`, whose seed a failing test's report shows;
+and the fixture `rck_pods`, which starts clusters of several pods.
 
 Load it with `-p redis_cluster_kit.testing.pytest_plugin`. The option goes before `RCK_SEED`; without either
 each run draws a fresh seed, the same for all its tests.
@@ -6,10 +7,13 @@ each run draws a fresh seed, the same for all its tests.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
+from .pods import Pods, local_cluster
 from .seeds import Seeds, parse_seed
 
 _SEEDS = pytest.StashKey[Seeds]()
@@ -35,6 +39,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def rck_seeds(request: pytest.FixtureRequest) -> Seeds:
     """The run's seeds: `rck_seeds.random("nemesis")`."""
     return request.config.stash[_SEEDS]
+
+
+@pytest.fixture
+async def rck_pods() -> AsyncGenerator[Callable[..., Awaitable[Pods]]]:
+    """Starts a local cluster: `pods = await rck_pods(pods=3, entities=[Account])`; it ends with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(pods: int = 3, **options: Any) -> Pods:
+            return await stack.enter_async_context(local_cluster(pods, **options))
+
+        yield start
 
 
 @pytest.hookimpl(wrapper=True)
