@@ -20,6 +20,8 @@ local function remember(done, field, marker, now, window)
   redis.call('HSET', key, field, marker)
   if redis.call('PTTL', key) < 0 then
     redis.call('PEXPIREAT', key, string.format('%.0f', (bucket + 2) * window))
+    -- One long value makes the server index the hash: its compact form is searched from the start each time.
+    redis.call('HSET', key, '', string.rep(' ', 65))
   end
 end
 

@@ -43,6 +43,8 @@ FROM_THE_START = "0-0"
 _MS = timedelta(milliseconds=1)
 _REPLICATED_WITHIN = 5.0
 _WAIT_MS = 500
+_LONG = " " * 65
+"""A hash with a longer value than 64 bytes is indexed; see `lua/include/markers.lua`."""
 
 
 class Put(NamedTuple):
@@ -289,7 +291,12 @@ class Mailboxes:
             self.lanes.call(keys.slot, "HLEN", keys.dead, repeat=True),
             self.lanes.call(keys.slot, "HEXISTS", keys.live, "\nplace", repeat=True),
         )
-        return max(0, live - scheduled - dead - placed), dead
+        return max(0, live - 1 - scheduled - dead - placed), dead
+
+    async def prepare(self, shard: ShardId) -> None:
+        """Let the server index a shard's markers: its compact form of a hash is searched from the start."""
+        keys = self.keyspace.of(shard)
+        await self.lanes.call(keys.slot, "HSET", keys.live, "", _LONG, repeat=True)
 
     async def is_quiet(self, shard: ShardId) -> bool:
         """Return whether nothing of the shard waits, or is on its way out of its outbox."""

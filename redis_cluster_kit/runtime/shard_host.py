@@ -222,6 +222,7 @@ class ShardHost:
         """After taking the shard: everything that waits."""
         while True:
             try:
+                await self.mailboxes.prepare(self.shard)
                 await self.poll()
             except PersistenceFailedError:
                 await anyio.sleep(0.1)
