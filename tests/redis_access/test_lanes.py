@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from redis_cluster_kit.embedded import RedisServer
+from redis_cluster_kit.embedded import RedisClusterServers, RedisServer
 from redis_cluster_kit.errors import Execution, PersistenceFailedError
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
 from redis_cluster_kit.redis_access.connection import Connection, Dialling, connect, pack
@@ -301,6 +303,39 @@ async def test_silence_is_no_stall_while_nothing_is_owed(private_valkey: RedisSe
         assert await lanes.call(0, "CLIENT", "ID") == first
 
 
+async def test_a_loop_that_was_held_up_is_not_the_servers_silence(private_valkey: RedisServer) -> None:
+    """Submitted, then a handler blocks the loop: nothing has been written yet, so nothing is late."""
+    async with lanes_to(private_valkey.url, stall_timeout=0.05, retry_for=0) as lanes:
+        first = await lanes.call(0, "CLIENT", "ID")
+        call = asyncio.ensure_future(lanes.call(0, "CLIENT", "ID"))
+        asyncio.get_running_loop().call_soon(time.sleep, 0.2)
+        assert await call == first
+
+
+async def test_a_stall_counts_from_the_write_also_after_the_loop_was_held_up(
+    private_valkey: RedisServer,
+) -> None:
+    async with lanes_to(private_valkey.url, stall_timeout=0.05, retry_for=0) as lanes:
+        await lanes.call(0, "PING")
+        private_valkey.pause()
+        call = asyncio.ensure_future(lanes.call(0, "PING"))
+        asyncio.get_running_loop().call_soon(time.sleep, 0.2)
+        with pytest.raises(PersistenceFailedError, match=r"no answer for 0\.05 s") as caught:
+            await call
+        assert caught.value.execution is UNKNOWN
+        private_valkey.resume()
+
+
+async def test_the_system_looks_after_a_connection_that_owes_nothing(private_valkey: RedisServer) -> None:
+    connection = await _connect(private_valkey)
+    assert connection._transport is not None
+    server = connection._transport.get_extra_info("socket")
+    assert server.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+    assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    await connection.close()
+
+
 # --- Closing ---
 
 
@@ -318,6 +353,22 @@ async def test_closing_leaves_nothing_pending(private_valkey: RedisServer) -> No
         await lanes.call_each_master("PING")
     await lanes.close()
     await _gone(private_valkey)
+
+
+async def test_a_close_that_is_cancelled_leaves_no_connection_open(
+    valkey_cluster: RedisClusterServers,
+) -> None:
+    lanes = lanes_to(valkey_cluster.url, role="reader")
+    for slot in (0, 8000, 16000):  # one lane to each master
+        await lanes.call(slot, "CLUSTER", "MYID")
+    opened = [len(clients(server, "rck-reader")) for server in valkey_cluster.servers]
+    assert opened == [1, 1, 1]
+    closing = asyncio.ensure_future(lanes.close())
+    await asyncio.sleep(0)  # it waits for its first socket now
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    await until(lambda: not any(clients(server, "rck-reader") for server in valkey_cluster.servers))
 
 
 async def test_closing_ends_the_opening_of_a_connection(proxy: Proxy, private_valkey: RedisServer) -> None:
