@@ -82,6 +82,8 @@ def _shard_reasons(ownership: Ownership, leases: LeaseNodes) -> list[str]:
         reasons.append("draining")
     if not leases.has_majority:
         reasons.append(leases.too_few().detail)
+    if not ownership.is_placed:
+        reasons.append("the shards of this runner are not known yet")
     if ownership.missing:
         reasons.append(f"{len(ownership.missing)} shards of this runner are not owned yet")
     reasons += [f"{name}: {text}" for name, text in sorted(ownership.trouble.items())]
