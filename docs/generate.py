@@ -35,6 +35,8 @@ def pages() -> dict[str, str]:
         "reference/errors.md": errors_page(),
         "reference/names.md": names_page(),
         "reference/figures.md": figures_page(),
+        "explanation/dependencies.md": filled("explanation/dependencies.md"),
+        "roadmap.md": filled("roadmap.md"),
     }
 
 
@@ -255,6 +257,39 @@ def figures_page() -> str:
             lines.append("")
         lines += _tables(results)
     return "\n".join(lines) + "\n"
+
+
+def filled(name: str) -> str:
+    """Return a page written by hand with the measured figures put between its marks."""
+    text = (DOCS / name).read_text()
+    for mark, figures in {"lanes-table": _lanes_table(), "lanes-factor": _lanes_factor()}.items():
+        begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+        if begin in text:
+            before, _, rest = text.partition(begin)
+            text = f"{before}{begin}{figures}{end}{rest.partition(end)[2]}"
+    return text
+
+
+def _lanes() -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((RESULTS / "lanes.json").read_text())
+    return results
+
+
+def _lanes_factor() -> str:
+    return f"{_lanes()['lanes_to_pool']:.1f} ×"
+
+
+def _lanes_table() -> str:
+    figures: dict[str, dict[str, float]] = _lanes()["figures"]
+    pool = next(iter(figures.values()))["commands_per_second"]
+    lines = [
+        "| way | commands a second | × the pool | client CPU each | mean wait |",
+        "| --- |" + " --- |" * 4,
+    ]
+    for way, found in figures.items():
+        rate, cpu = found["commands_per_second"], found["client_cpu_microseconds_per_command"]
+        lines.append(f"| {way} | {rate:,} | {rate / pool:.1f} | {cpu} µs | {found['mean_wait_ms']:.2f} ms |")
+    return "\n\n" + "\n".join(lines) + "\n\n"
 
 
 def _tables(results: dict[str, Any]) -> Iterator[str]:

@@ -1,8 +1,7 @@
-"""The page of dependencies: every requirement as it is asked for, every figure as it was measured."""
+"""The page of dependencies names every requirement as it is asked for, and why."""
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -50,16 +49,3 @@ def test_no_requirement_is_named_that_is_not_asked_for() -> None:
     asked = asked.union(*EXTRAS.values(), *GROUPS.values())
     named = re.findall(r"`([\w-]+(?:\[[\w,]+\])?[><=]=?[^`]*)`", PAGE)
     assert set(named) <= asked
-
-
-def test_the_figures_are_those_of_the_last_measurement() -> None:
-    results = json.loads((ROOT / "benchmarks" / "results" / "lanes.json").read_text())
-    figures = results["figures"]
-    pool = next(iter(figures.values()))["commands_per_second"]
-    expected = [
-        f"| {way} | {found['commands_per_second']:,} | {found['commands_per_second'] / pool:.1f} "
-        f"| {found['client_cpu_microseconds_per_command']} µs | {found['mean_wait_ms']:.2f} ms |"
-        for way, found in figures.items()
-    ]
-    table = PAGE.partition("<!-- lanes -->")[2].partition("<!-- /lanes -->")[0].strip().splitlines()
-    assert table[2:] == expected
