@@ -93,10 +93,10 @@ def run_all(benchmarks: Sequence[Benchmark], options: Sequence[str] = ()) -> lis
 def table(results: Sequence[Result]) -> str:
     """What was measured, one line each."""
     width = max(len(name) for name in ("benchmark", *(result.name for result in results)))
-    lines = ["", f"{'benchmark':{width}}  {'promise':10}  {'took':>9}  found"]
+    lines = ["", f"{'benchmark':{width}}  {'promise':10}  {'took':>10}  found"]
     for result in results:
         took = spoken(result.seconds)
-        lines.append(f"{result.name:{width}}  {result.verdict:10}  {took:>9}  {result.found}")
+        lines.append(f"{result.name:{width}}  {result.verdict:10}  {took:>10}  {result.found}")
     return "\n".join(lines)
 
 

@@ -118,9 +118,9 @@ def test_durations_are_spoken(seconds: float, text: str) -> None:
 def test_a_table_is_aligned() -> None:
     shown = table([Result("lanes", 19.2, 0, "17 ×"), Result("takeover", 200, 1, "11 s")]).splitlines()
     assert shown[1:] == [
-        "benchmark  promise          took  found",
-        "lanes      kept             19 s  17 ×",
-        "takeover   BROKEN     3 min 20 s  11 s",
+        "benchmark  promise           took  found",
+        "lanes      kept              19 s  17 ×",
+        "takeover   BROKEN      3 min 20 s  11 s",
     ]
 
 
