@@ -118,6 +118,18 @@ async def test_eviction_is_refused_and_may_be_vouched_for(namespace: str, sqlite
         await join(Cluster(server.url, sqlite_url, namespace=namespace, settings=careless))
 
 
+async def test_nothing_a_cluster_holds_shows_a_password(namespace: str, tmp_path: Path) -> None:
+    """Error reporters print the attributes of what they find on the stack."""
+    with RedisServer.start(password="hunter2") as server:
+        database = f"sqlite+aiosqlite:///{tmp_path / 'hunter2.db'}"
+        async with Cluster(server.url, database, namespace=namespace, settings=quick()) as cluster:
+            runner = cluster._runner
+            assert runner is not None
+            for held in (cluster, runner, runner.commands, runner.leases, runner.membership):
+                shown = f"{held!r} {vars(held)!r}".replace("hunter2.db", "")
+                assert "hunter2" not in shown, type(held).__name__
+
+
 RIGHTS = ("~rck:*", "+@all", "-@dangerous", "-@admin")
 READING_THE_POLICY = ("+info", "+config|get")
 
