@@ -150,11 +150,16 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def _check_progress(self) -> None:
-        self._watch = None
-        if not self._owed or self.is_lost:
+        """Give up on a server that owes an answer and sends nothing; runs when that would be so."""
+        watch, self._watch = self._watch, None
+        if watch is None or not self._owed or self.is_lost:
             return
+        now = self._loop.time()
+        if now - watch.when() > self._stall_timeout / 2:
+            # This process was held up, maybe the whole host: whoever is late itself cannot judge others.
+            self._progress = now
         due = self._progress + self._stall_timeout
-        if self._loop.time() >= due:
+        if now >= due:
             self.abort(f"no answer for {self._stall_timeout:g} s")
         else:
             self._watch = self._loop.call_at(due, self._check_progress)
