@@ -12,7 +12,7 @@ import pytest
 
 from redis_cluster_kit.errors import Execution, PersistenceFailedError
 from redis_cluster_kit.storage import Database, FenceRegister
-from redis_cluster_kit.testing import ChildProcess
+from redis_cluster_kit.testing import ChildProcess, until
 from redis_cluster_kit.testing.checkers import Grant, fences_increase
 
 TIMEOUT = 10.0
@@ -148,7 +148,8 @@ async def _stopped_child(url: str, namespace: str, child: ChildProcess) -> None:
     await child.wait_for("ready")
     await child.send("go")
     await child.wait_for("inside")
-    await child.stop()  # it stops itself: this waits for the kernel to say so
+    # It stops itself. A second stop from here could come first, and waking would then wake it only from that.
+    await until(lambda: child.state == "T", what="the child to stand still")
 
 
 async def test_a_stopped_transaction_ends_before_its_lease_does_on_postgres(
