@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "lua").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(
-    r"`((?:redis_cluster_kit|lua|tests|benchmarks|docs|examples|\.ci)/[\w./-]*|[\w-]+\.(?:toml|yml|md|py))`"
+    r"`((?:redis_cluster_kit|lua|tests|benchmarks|docs|examples|\.ci)/[\w./-]*|[\w./-]+\.(?:toml|yml|md|py|lua))`"
 )
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
@@ -71,7 +71,9 @@ def test_pages_link_to_few_places_outside() -> None:
 def test_every_path_named_exists(name: str) -> None:
     page = ROOT / name
     for path in PATH.findall(page.read_text()):
-        there = (ROOT / path).exists() or ("/" not in path and any(ROOT.glob(f"redis_cluster_kit/**/{path}")))
+        near = [ROOT / path, ROOT / "redis_cluster_kit" / path, page.parent / path]
+        there = any(found.exists() for found in near)
+        there = there or ("/" not in path and any(ROOT.glob(f"redis_cluster_kit/**/{path}")))
         assert there, f"{name} names {path}"
 
 
