@@ -146,12 +146,17 @@ class Lanes:
     async def close(self) -> None:
         """Close every connection; later calls are refused."""
         self._is_closed = True
+        sending = tuple(self._sending)
+        for attempt in sending:
+            attempt.cancel()
         self._topology.close()
         lanes, self._lanes, self._routes = self._lanes, {}, {}
         for lane in lanes.values():  # all before the first wait: a cancelled close leaves none open
             lane.abort()
         for lane in lanes.values():
             await lane.close()
+        if sending:
+            await asyncio.wait(sending)
 
     async def call(self, slot: int, *words: Word, repeat: bool = False) -> Any:
         """Send a command to the server of `slot` and return its reply.

@@ -130,6 +130,34 @@ async def test_cancelling_whoever_opens_the_connection_leaves_the_others_served(
         assert await asyncio.gather(*calls[1:]) == [b"1", b"2", b"3", b"4"]
 
 
+# --- Commands nobody waits for ---
+
+
+async def test_what_is_sent_without_waiting_arrives(private_valkey: RedisServer, keyspace: Keyspace) -> None:
+    async with lanes_to(private_valkey.url) as lanes:
+        lanes.send(0, "INCR", keyspace.born)  # opens the connection
+        await until(lambda: private_valkey.call("GET", keyspace.born) == "1")
+        lanes.send(0, "NOSUCHCOMMAND")
+        for _ in range(99):
+            lanes.send(0, "INCR", keyspace.born)
+        assert await lanes.call(0, "GET", keyspace.born) == b"100"
+        assert not lanes._sending
+    lanes.send(0, "INCR", keyspace.born)  # closed: nobody hears
+    assert private_valkey.call("GET", keyspace.born) == "100"
+
+
+async def test_closing_ends_what_is_being_sent(proxy: Proxy) -> None:
+    before = asyncio.all_tasks()
+    lanes = lanes_to(proxy.url(), retry_for=30)
+    with proxy.refuse():
+        lanes.send(0, "PING")
+        await asyncio.sleep(0.01)
+        assert lanes._sending
+        async with asyncio.timeout(10):
+            await lanes.close()
+    assert asyncio.all_tasks() <= before
+
+
 # --- Lost connections ---
 
 
