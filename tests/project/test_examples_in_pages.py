@@ -16,6 +16,7 @@ SHOWN = {
     "docs/tutorial/first-cluster.md": 1,
     "docs/how-to/connect.md": 2,
     "docs/how-to/production.md": 1,
+    "docs/how-to/entities.md": 3,
 }
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
