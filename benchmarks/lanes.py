@@ -159,6 +159,21 @@ def report(ways: list[Way]) -> None:
         print(f"{way.title:44}{way.rate:>12,.0f}{factor:>9.1f}{cpu:>13.1f}{wait:>9.2f}{batch:>8.0f}")
 
 
+def charts(ways: list[Way]) -> list[dict[str, Any]]:
+    """What the report draws."""
+    rates = {way.title: round(way.rate) for way in ways}
+    cpu = {way.title: round(statistics.median(way.cpu_microseconds), 1) for way in ways}
+    return [
+        {
+            "title": f"{CALLERS} concurrent callers",
+            "unit": "commands a second",
+            "bars": rates,
+            "promise": PROMISE * round(ways[0].rate),
+        },
+        {"title": "What one costs the client", "unit": "µs of CPU", "bars": cpu},
+    ]
+
+
 def main() -> int:
     """Measure, print, write down; 1 if the promise is not kept."""
     ways = [
@@ -187,6 +202,7 @@ def main() -> int:
             "figures": {way.title: way.figures() for way in ways},
             "lanes_to_pool": round(factor, 2),
             "promise": PROMISE,
+            "charts": charts(ways),
         },
     )
     print(f"written to {path.relative_to(path.parents[2])}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+DURATIONS = Path(__file__).parent / "durations.json"
 
 
 def machine() -> dict[str, str | int]:
@@ -34,6 +35,18 @@ def write_results(name: str, results: Mapping[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(results, indent=2) + "\n")
     return path
+
+
+def durations() -> dict[str, float]:
+    """Return how many seconds each benchmark took last time: what is left is guessed from it."""
+    found: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
+    return found
+
+
+def remember_duration(name: str, seconds: float) -> None:
+    """Keep how long a benchmark took."""
+    took = durations() | {name: round(seconds)}
+    DURATIONS.write_text(json.dumps(dict(sorted(took.items())), indent=2) + "\n")
 
 
 def _processor() -> str:

@@ -60,6 +60,9 @@ class _Stores(NamedTuple):
     redis: str
     database: str | None
 
+    def __repr__(self) -> str:
+        return "_Stores(…)"  # URLs hold passwords, and error reporters show the values they meet
+
 
 class Cluster:
     """A set of services that behaves as one; each process that enters it becomes a runner.

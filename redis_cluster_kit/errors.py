@@ -33,22 +33,12 @@ import copyreg
 import dataclasses
 import enum
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, cast, dataclass_transform, get_type_hints
 
 import msgspec
 
-# Query parameters first: a password there may hold an `@`. Both patterns start at a fixed text, so a
-# long hostile input costs linear time.
-_SECRET_PARAMETER = re.compile(r"((?:password|passwd|username)=)[^&\s#]*", re.IGNORECASE)
-_USER_INFO = re.compile(r"(://)(?:(?!://)\S)*@")
-
-
-def redact(text: str) -> str:
-    """Hide user and password of every URL inside `text`, query parameters too; rather too much than less."""
-    text = _SECRET_PARAMETER.sub(r"\1***", text) if "=" in text else text
-    return _USER_INFO.sub(r"\1***@", text) if "@" in text else text
+from redis_cluster_kit.redaction import redact as redact  # noqa: PLC0414 - known by this place, too
 
 
 class ClusterReason(enum.StrEnum):

@@ -340,6 +340,7 @@ class Runner(Readable):
         return await report(
             self.runner_id,
             ownership=self.ownership,
+            hosting=self._identity.hosting,
             leases=self.leases,
             ping_redis=self._ping_redis,
             ping_database=None if database is None else lambda timeout: database.ping(timeout=timeout),

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 from redis_cluster_kit.embedded import (
     PostgresServer,
@@ -27,6 +28,10 @@ from redis_cluster_kit.embedded import (
 from redis_cluster_kit.redis_access.keyspace import kind_of
 
 AnyRedis: TypeAlias = RedisServer | RedisClusterServers
+
+# A loaded machine is slow now and then: that is no fault of an example.
+settings.register_profile("kit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kit")
 
 _DEBUG = ("--enable-debug-command", "local")
 _REDIS_FIXTURES = {"valkey": "valkey", "redis": "redis7", "valkey-cluster": "valkey_cluster"}

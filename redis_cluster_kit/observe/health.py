@@ -49,6 +49,7 @@ async def report(
     runner_id: str,
     *,
     ownership: Ownership | None,
+    hosting: bool,
     leases: LeaseNodes,
     ping_redis: Callable[[], Awaitable[object]],
     ping_database: Callable[[float], Awaitable[object]] | None,
@@ -60,6 +61,8 @@ async def report(
     reasons = [f"redis: {redis.detail}"] if not redis.ok else []
     if database is not None and not database.ok:
         reasons.append(f"database: {database.detail}")
+    if hosting and (ownership is None or not ownership.is_placed):
+        reasons.append("the shards of this runner are not known yet")
     shards = ShardHealth(0, 0, draining=False)
     if ownership is not None:
         shards = ShardHealth(len(ownership.owned), len(ownership.missing), ownership.is_draining)

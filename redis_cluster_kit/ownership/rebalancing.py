@@ -90,6 +90,11 @@ class Ownership:
         return self._owned
 
     @property
+    def is_placed(self) -> bool:
+        """Whether this runner knows its share yet; before that nothing counts as missing."""
+        return self._planned_for is not None
+
+    @property
     def missing(self) -> list[ShardId]:
         """The shards this runner should own and does not."""
         return [

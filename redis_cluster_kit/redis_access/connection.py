@@ -8,6 +8,7 @@ never reconnects and never repeats anything: that is the lane's.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,8 @@ pack: Final[Callable[[tuple[Any, ...]], bytes]] = cast("Any", hiredis).pack_comm
 
 _NO_REPLY: Final = object()
 _HIGH_WATER = 4 * 1024 * 1024
+# After 15 s without a byte the system asks the peer every 5 s, and gives up after three asks.
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
+        _keep_alive(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         reader, owed = self._reader, self._owed
@@ -115,7 +119,7 @@ class Connection(asyncio.Protocol):
                 future = owed.popleft()
                 if not future.done():
                     future.set_result(reply)
-        except (hiredis.ProtocolError, IndexError) as error:
+        except Exception as error:  # noqa: BLE001 - hiredis raises TypeError and ValueError too
             self.abort(f"the server sent what is not an answer ({type(error).__name__})")
         if self._is_retired and not owed:
             self.abort("retired")
@@ -139,15 +143,23 @@ class Connection(asyncio.Protocol):
         self._flush_planned = False
         if self._unwritten and not self._is_paused and self._transport is not None and not self.is_lost:
             data = self._unwritten[0] if len(self._unwritten) == 1 else b"".join(self._unwritten)
+            if len(self._unwritten) == len(self._owed):
+                # The server's time runs from here: a loop that was held up before is not its silence.
+                self._progress = self._loop.time()
             self._unwritten.clear()
             self._transport.write(data)
 
     def _check_progress(self) -> None:
-        self._watch = None
-        if not self._owed or self.is_lost:
+        """Give up on a server that owes an answer and sends nothing; runs when that would be so."""
+        watch, self._watch = self._watch, None
+        if watch is None or not self._owed or self.is_lost:
             return
+        now = self._loop.time()
+        if now - watch.when() > self._stall_timeout / 2:
+            # This process was held up, maybe the whole host: whoever is late itself cannot judge others.
+            self._progress = now
         due = self._progress + self._stall_timeout
-        if self._loop.time() >= due:
+        if now >= due:
             self.abort(f"no answer for {self._stall_timeout:g} s")
         else:
             self._watch = self._loop.call_at(due, self._check_progress)
@@ -166,6 +178,15 @@ class Connection(asyncio.Protocol):
                 future.set_exception(lost(known, f"connection to {self.endpoint} is lost: {self._loss}"))
                 future.exception()  # seen: a caller that went away meanwhile is no reason for a warning
         self._owed.clear()
+
+
+def _keep_alive(server: socket.socket) -> None:
+    """Let the system notice a peer that vanished while nothing was owed, before a command is risked on it."""
+    if server.family in (socket.AF_INET, socket.AF_INET6):
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE:
+            if hasattr(socket, name):
+                server.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def connect(endpoint: Endpoint, dialling: Dialling) -> Connection:

@@ -7,10 +7,9 @@ touch all of them. Nothing here talks to a server.
 from __future__ import annotations
 
 import re
+from binascii import crc_hqx
 from dataclasses import dataclass
 from functools import lru_cache
-
-from redis.crc import key_slot
 
 from redis_cluster_kit.identity import ShardId, check_name
 
@@ -218,7 +217,7 @@ class Keyspace:
         self.namespace = check_name("namespace", namespace)
         self.partitions = partitions
         self._tags = [f"rck:{{{namespace}:{number:02d}}}:" for number in range(partitions)]
-        self.slots = [key_slot(tag.encode()) for tag in self._tags]
+        self.slots = [_slot(f"{namespace}:{number:02d}") for number in range(partitions)]
         home = self._tags[0]
         self.record = f"{home}record"
         self.members = f"{home}members"
@@ -296,6 +295,11 @@ def reference_page() -> str:
         f"| `{kind.shape}` | {kind.type} | {kind.ttl} | {kind.purpose} | `{kind.look}` |" for kind in KINDS
     ]
     return "\n".join(lines) + "\n"
+
+
+def _slot(hash_tag: str) -> int:
+    """Return the Cluster slot of every key with `{hash_tag}`: its CRC16 (the XMODEM one) modulo 16384."""
+    return crc_hqx(hash_tag.encode(), 0) % 16_384
 
 
 def _escape(text: str) -> str:

@@ -74,11 +74,19 @@ class Lane:
             connection.retire()
             self._retired = [one for one in (*self._retired, connection) if not one.is_lost]
 
-    async def close(self) -> None:
-        """Close what is open; nothing is opened from now on."""
+    def abort(self) -> None:
+        """Give up what is open; nothing is opened from now on."""
         self._opening.close()
         connection, self._connection = self._connection, None
-        for one in (*self._retired, *(() if connection is None else (connection,))):
+        if connection is not None:
+            self._retired.append(connection)
+        for one in self._retired:
+            one.abort("closed by this side")
+
+    async def close(self) -> None:
+        """Close what is open, and wait until its sockets are gone."""
+        self.abort()
+        for one in self._retired:
             await one.close()
 
     def live(self) -> Connection | None:
@@ -138,10 +146,17 @@ class Lanes:
     async def close(self) -> None:
         """Close every connection; later calls are refused."""
         self._is_closed = True
+        sending = tuple(self._sending)
+        for attempt in sending:
+            attempt.cancel()
         self._topology.close()
         lanes, self._lanes, self._routes = self._lanes, {}, {}
+        for lane in lanes.values():  # all before the first wait: a cancelled close leaves none open
+            lane.abort()
         for lane in lanes.values():
             await lane.close()
+        if sending:
+            await asyncio.wait(sending)
 
     async def call(self, slot: int, *words: Word, repeat: bool = False) -> Any:
         """Send a command to the server of `slot` and return its reply.

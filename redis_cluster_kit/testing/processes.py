@@ -141,7 +141,7 @@ class ChildProcess:
         name: str,
         /,
         *,
-        timeout: float = 10.0,
+        timeout: float = 30.0,
         after: float = 0.0,
         where: Callable[[ChildEvent], bool] | None = None,
         **fields: Any,
@@ -198,7 +198,7 @@ class ChildProcess:
         self._exit_expected = True
         return self._record(signal.SIGTERM, None)
 
-    async def wait(self, *, timeout: float = 10.0) -> int:
+    async def wait(self, *, timeout: float = 30.0) -> int:
         """Wait for its exit; return the code."""
         self._exit_expected = True
         code = await self._within(timeout, "its exit", self._running.wait)

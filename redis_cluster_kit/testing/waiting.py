@@ -24,14 +24,14 @@ class FactNeverCameError(AssertionError):
 
 @overload
 async def until(
-    fact: Callable[[], Awaitable[T]], *, timeout: float = 10.0, what: str = "", every: float = 0.005
+    fact: Callable[[], Awaitable[T]], *, timeout: float = 30.0, what: str = "", every: float = 0.005
 ) -> T: ...
 @overload
 async def until(
-    fact: Callable[[], T], *, timeout: float = 10.0, what: str = "", every: float = 0.005
+    fact: Callable[[], T], *, timeout: float = 30.0, what: str = "", every: float = 0.005
 ) -> T: ...
 async def until(
-    fact: Callable[[], Any], *, timeout: float = 10.0, what: str = "", every: float = 0.005
+    fact: Callable[[], Any], *, timeout: float = 30.0, what: str = "", every: float = 0.005
 ) -> Any:
     """Ask until the answer is true, and return it. An error of the question is raised at once."""
     deadline = Clock.boot() + timeout

@@ -13,6 +13,7 @@ import pytest
 from redis_cluster_kit import (
     Cluster,
     Entity,
+    HealthReport,
     Registry,
     RunnerJoined,
     RunnerLeft,
@@ -222,6 +223,23 @@ async def test_events_tell_of_shards_and_runners(make_cluster: MakeCluster) -> N
         event.fence for event in seen if isinstance(event, ShardGained) and event.shard == lost[0].shard
     ]
     assert gained == sorted(set(gained))
+
+
+async def test_it_is_ready_with_its_shards_and_never_before(make_cluster: MakeCluster) -> None:
+    """Before the first look at the members a runner has no share it could miss: that is no readiness."""
+    seen: list[HealthReport] = []
+
+    @asynccontextmanager
+    async def lifespan(cluster: Cluster) -> AsyncIterator[None]:
+        seen.append(await cluster.health())
+        yield
+
+    async with make_cluster(entities=[Account], lifespan=lifespan) as cluster:
+        assert seen[0].reasons == ("the shards of this runner are not known yet",)
+        assert not seen[0].ready
+        while not seen[-1].ready:
+            seen.append(await cluster.health())
+        assert seen[-1].shards.owned == 12
 
 
 async def test_draining_makes_it_unready_at_once(make_cluster: MakeCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -115,6 +116,53 @@ async def test_eviction_is_refused_and_may_be_vouched_for(namespace: str, sqlite
         )
         careless = quick(redis=RedisSettings(eviction_check="warn"))
         await join(Cluster(server.url, sqlite_url, namespace=namespace, settings=careless))
+
+
+async def test_nothing_a_cluster_holds_shows_a_password(namespace: str, tmp_path: Path) -> None:
+    """Error reporters print the attributes of what they find on the stack."""
+    with RedisServer.start(password="hunter2") as server:
+        database = f"sqlite+aiosqlite:///{tmp_path / 'hunter2.db'}"
+        async with Cluster(server.url, database, namespace=namespace, settings=quick()) as cluster:
+            runner = cluster._runner
+            assert runner is not None
+            for held in (cluster, runner, runner.commands, runner.leases, runner.membership):
+                shown = f"{held!r} {vars(held)!r}".replace("hunter2.db", "")
+                assert "hunter2" not in shown, type(held).__name__
+
+
+RIGHTS = ("~rck:*", "+@all", "-@dangerous", "-@admin")
+READING_THE_POLICY = ("+info", "+config|get")
+
+
+def url_of_user(server: RedisServer, *rights: str) -> str:
+    """The server's URL for a user with these rights."""
+    with server.connect() as client:
+        client.call("ACL", "SETUSER", "kit", "reset", "on", ">secret", *rights)
+    return f"redis://kit:secret@127.0.0.1:{server.port}"
+
+
+@pytest.mark.parametrize("where", ["valkey", "redis"])
+async def test_the_documented_rights_are_enough(where: str, namespace: str, sqlite_url: str) -> None:
+    binary = None if where == "valkey" else shutil.which("redis-server")
+    if where == "redis" and binary is None:
+        pytest.skip("no redis-server on the PATH")
+    with RedisServer.start(binary=binary) as server:
+        url = url_of_user(server, *RIGHTS, *READING_THE_POLICY)
+        cluster = Cluster(url, sqlite_url, namespace=namespace, settings=quick())
+        async with cluster:
+            await until(lambda: len(owned(cluster)) == 12, what="all shards owned")
+            assert (await cluster.health()).ready
+        with server.connect() as client:
+            assert client.call("ACL", "LOG") == [], "a command was refused"
+
+
+async def test_who_cannot_read_the_policy_must_vouch_for_it(namespace: str, sqlite_url: str) -> None:
+    with RedisServer.start() as server:
+        url = url_of_user(server, *RIGHTS)
+        error = await refusal(Cluster(url, sqlite_url, namespace=namespace, settings=quick()))
+        assert "assume_noeviction" in str(error)
+        vouching = quick(redis=RedisSettings(assume_noeviction=True))
+        await join(Cluster(url, sqlite_url, namespace=namespace, settings=vouching))
 
 
 def test_a_second_host_on_an_sqlite_file_is_refused() -> None:

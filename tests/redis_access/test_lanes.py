@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from redis_cluster_kit.embedded import RedisServer
+from redis_cluster_kit.embedded import RedisClusterServers, RedisServer
 from redis_cluster_kit.errors import Execution, PersistenceFailedError
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
 from redis_cluster_kit.redis_access.connection import Connection, Dialling, connect, pack
@@ -126,6 +128,34 @@ async def test_cancelling_whoever_opens_the_connection_leaves_the_others_served(
             await until(lambda: proxy.connections)
             calls[0].cancel()
         assert await asyncio.gather(*calls[1:]) == [b"1", b"2", b"3", b"4"]
+
+
+# --- Commands nobody waits for ---
+
+
+async def test_what_is_sent_without_waiting_arrives(private_valkey: RedisServer, keyspace: Keyspace) -> None:
+    async with lanes_to(private_valkey.url) as lanes:
+        lanes.send(0, "INCR", keyspace.born)  # opens the connection
+        await until(lambda: private_valkey.call("GET", keyspace.born) == "1")
+        lanes.send(0, "NOSUCHCOMMAND")
+        for _ in range(99):
+            lanes.send(0, "INCR", keyspace.born)
+        assert await lanes.call(0, "GET", keyspace.born) == b"100"
+        assert not lanes._sending
+    lanes.send(0, "INCR", keyspace.born)  # closed: nobody hears
+    assert private_valkey.call("GET", keyspace.born) == "100"
+
+
+async def test_closing_ends_what_is_being_sent(proxy: Proxy) -> None:
+    before = asyncio.all_tasks()
+    lanes = lanes_to(proxy.url(), retry_for=30)
+    with proxy.refuse():
+        lanes.send(0, "PING")
+        await asyncio.sleep(0.01)
+        assert lanes._sending
+        async with asyncio.timeout(10):
+            await lanes.close()
+    assert asyncio.all_tasks() <= before
 
 
 # --- Lost connections ---
@@ -269,12 +299,12 @@ async def test_callers_of_a_silent_server_wait_together_not_one_after_the_other(
 
 
 async def test_a_stalled_server_is_noticed(private_valkey: RedisServer, keyspace: Keyspace) -> None:
-    async with lanes_to(private_valkey.url, stall_timeout=0.15, retry_for=5) as lanes:
+    async with lanes_to(private_valkey.url, stall_timeout=0.4, retry_for=20) as lanes:
         await lanes.call(0, "PING")
         private_valkey.pause()
         once = asyncio.ensure_future(lanes.call(0, "SET", keyspace.born, "1"))
         repeated = asyncio.ensure_future(lanes.call(0, "GET", keyspace.born, repeat=True))
-        with pytest.raises(PersistenceFailedError, match=r"no answer for 0\.15 s") as caught:
+        with pytest.raises(PersistenceFailedError, match=r"no answer for 0\.4 s") as caught:
             await once
         assert caught.value.execution is UNKNOWN
         assert not repeated.done()
@@ -283,22 +313,68 @@ async def test_a_stalled_server_is_noticed(private_valkey: RedisServer, keyspace
 
 
 async def test_a_slow_answer_is_no_stall(proxy: Proxy) -> None:
-    async with lanes_to(proxy.url(), stall_timeout=0.15, retry_for=0) as lanes:
+    async with lanes_to(proxy.url(), stall_timeout=0.4, retry_for=0) as lanes:
         loop = asyncio.get_running_loop()
         await lanes.call(0, "PING")
         begin = loop.time()
-        with proxy.drip(100, 0.01, direction="to_client") as drip:
+        with proxy.drip(100, 0.015, direction="to_client") as drip:
             assert await lanes.call(0, "ECHO", b"x" * 4000) == b"x" * 4000
         drip.assert_fired()
-        assert loop.time() - begin > 0.3
+        assert loop.time() - begin > 0.5
 
 
 async def test_silence_is_no_stall_while_nothing_is_owed(private_valkey: RedisServer) -> None:
     loop = asyncio.get_running_loop()
-    async with lanes_to(private_valkey.url, stall_timeout=0.05) as lanes:
+    async with lanes_to(private_valkey.url, stall_timeout=0.4) as lanes:
         first, begin = await lanes.call(0, "CLIENT", "ID"), loop.time()
-        await until(lambda: loop.time() > begin + 0.2)
+        await until(lambda: loop.time() > begin + 0.6)
         assert await lanes.call(0, "CLIENT", "ID") == first
+
+
+async def test_a_loop_that_was_held_up_is_not_the_servers_silence(private_valkey: RedisServer) -> None:
+    """Submitted, then a handler blocks the loop: nothing has been written yet, so nothing is late."""
+    async with lanes_to(private_valkey.url, stall_timeout=0.5, retry_for=0) as lanes:
+        first = await lanes.call(0, "CLIENT", "ID")
+        call = asyncio.ensure_future(lanes.call(0, "CLIENT", "ID"))
+        asyncio.get_running_loop().call_soon(time.sleep, 0.7)
+        assert await call == first
+
+
+async def test_a_host_that_was_held_up_is_not_the_servers_silence(private_valkey: RedisServer) -> None:
+    """Both stood still while an answer was owed, as in a suspended virtual machine; both go on."""
+    loop = asyncio.get_running_loop()
+    async with lanes_to(private_valkey.url, stall_timeout=0.5, retry_for=0) as lanes:
+        first = await lanes.call(0, "CLIENT", "ID")
+        private_valkey.pause()
+        call = asyncio.ensure_future(lanes.call(0, "CLIENT", "ID"))
+        await asyncio.sleep(0.01)  # written
+        loop.call_later(0.6, private_valkey.resume)  # due after the stall's end: runs after it, too
+        loop.call_soon(time.sleep, 0.9)
+        assert await call == first
+
+
+async def test_a_stall_counts_from_the_write_also_after_the_loop_was_held_up(
+    private_valkey: RedisServer,
+) -> None:
+    async with lanes_to(private_valkey.url, stall_timeout=0.3, retry_for=0) as lanes:
+        await lanes.call(0, "PING")
+        private_valkey.pause()
+        call = asyncio.ensure_future(lanes.call(0, "PING"))
+        asyncio.get_running_loop().call_soon(time.sleep, 0.5)
+        with pytest.raises(PersistenceFailedError, match=r"no answer for 0\.3 s") as caught:
+            await call
+        assert caught.value.execution is UNKNOWN
+        private_valkey.resume()
+
+
+async def test_the_system_looks_after_a_connection_that_owes_nothing(private_valkey: RedisServer) -> None:
+    connection = await _connect(private_valkey)
+    assert connection._transport is not None
+    server = connection._transport.get_extra_info("socket")
+    assert server.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+    assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    await connection.close()
 
 
 # --- Closing ---
@@ -318,6 +394,22 @@ async def test_closing_leaves_nothing_pending(private_valkey: RedisServer) -> No
         await lanes.call_each_master("PING")
     await lanes.close()
     await _gone(private_valkey)
+
+
+async def test_a_close_that_is_cancelled_leaves_no_connection_open(
+    valkey_cluster: RedisClusterServers,
+) -> None:
+    lanes = lanes_to(valkey_cluster.url, role="reader")
+    for slot in (0, 8000, 16000):  # one lane to each master
+        await lanes.call(slot, "CLUSTER", "MYID")
+    opened = [len(clients(server, "rck-reader")) for server in valkey_cluster.servers]
+    assert opened == [1, 1, 1]
+    closing = asyncio.ensure_future(lanes.close())
+    await asyncio.sleep(0)  # it waits for its first socket now
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    await until(lambda: not any(clients(server, "rck-reader") for server in valkey_cluster.servers))
 
 
 async def test_closing_ends_the_opening_of_a_connection(proxy: Proxy, private_valkey: RedisServer) -> None:

@@ -167,7 +167,7 @@ async def test_a_grant_waits_for_a_write_that_has_begun(
     writing = asyncio.create_task(owner.write(1))
     await waited_for(held_postgres)
     with pytest.raises(PersistenceFailedError) as failed:
-        await FenceRegister(postgres_database, namespace).grant("g", {0: 0}, "new", timeout=0.2)
+        await FenceRegister(postgres_database, namespace).grant("g", {0: 0}, "new", timeout=0.8)
     assert failed.value.execution is Execution.REFUSED
     await held_postgres.commit()
     assert await writing == 2

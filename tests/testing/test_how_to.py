@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "fault-tests.md"
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
 BLOCK = re.compile(r'^```python title="([a-z_]+\.py)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
-def test_every_example_runs(tmp_path: Path) -> None:
-    files = BLOCK.findall(PAGE.read_text())
+@pytest.mark.parametrize(("page", "expected"), [("fault-tests.md", 6), ("test-entities.md", 4)])
+def test_every_example_runs(page: str, expected: int, tmp_path: Path) -> None:
+    files = BLOCK.findall((FOLDER / page).read_text())
     for name, text in files:
         (tmp_path / name).write_text(text)
-    tests = sum(name.startswith("test_") for name, _ in files)
+    tests = sum(text.count("def test_") for _, text in files)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey"]
     done = subprocess.run(
         [*command, "-W", "error", "-o", "anyio_mode=auto", "--rootdir", str(tmp_path), str(tmp_path)],
@@ -24,7 +28,8 @@ def test_every_example_runs(tmp_path: Path) -> None:
         check=False,
         timeout=90,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert tests == 6
+    assert tests == expected
     assert f"{tests} passed in" in done.stdout
