@@ -24,6 +24,11 @@ class LiveState:
         """Whether there is any state to save."""
         return self._definition.state is not None
 
+    @property
+    def version(self) -> int:
+        """The version of the state that was committed last; 0: there is none yet."""
+        return self._saved.version
+
     def decode(self, instance: Entity[Any]) -> Any:
         """Return the committed state, new each time; `PersistenceFailedError` if it cannot be read."""
         definition, saved = self._definition, self._saved

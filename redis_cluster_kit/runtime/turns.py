@@ -277,6 +277,7 @@ class TurnRunner:
             reply,
             write,
             sends,
+            version=self._state.version,
             after=CLAIM_NOTHING if after is None or around.ending.is_set() else after,
         )
         if done.word == "lost":
