@@ -261,6 +261,8 @@ class Cluster:
             return await cast("RpcCall[..., Any]", to).send(*args, **kwargs)
         address, (method, *rest) = cast("EntityAddress", to), args
         target = self._target(method.entity, address.id)
+        if address.type != target.address.type:
+            raise ValueError(f"{address} has no rpc of {target.address.type!r}: {method!r}")
         return await rpc_call(self._joined().messaging.caller, target, method.name, NO_OPTIONS).send(
             *rest, **kwargs
         )
