@@ -1,4 +1,4 @@
-"""Entities as the API page writes them: asking, telling, declared errors, contexts, proxies, several clusters."""
+"""Entities as the API page writes them: asking, telling, declared errors, contexts, proxies."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_a_pod_that_only_sends(make_cluster: MakeCluster) -> None:
 
 async def test_clusters_in_one_process_do_not_meet(make_cluster: MakeCluster, namespace: str) -> None:
     one = make_cluster(Account)
-    other = Cluster(one._stores.redis, one._stores.database, namespace=f"{namespace}-b", entities=[Account])  # noqa: SLF001
+    other = Cluster(one._stores.redis, one._stores.database, namespace=f"{namespace}-b", entities=[Account])
     async with one, other:
         assert await one.entity(Account, "alice").deposit(1) == 1
         assert await other.entity(Account, "alice").deposit(5) == 5
