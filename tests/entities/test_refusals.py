@@ -66,14 +66,14 @@ async def test_a_call_that_does_not_fit(
 ) -> None:
     call, expected = REFUSED[case]
     async with make_cluster(Account, Anything, hosting=False) as cluster:
-        account: Any = _by_way(cluster.entity(Account, "alice"), way)
-        anything: Any = _by_way(cluster.entity(Anything, "a"), way)
+        account: Any = _ByWay(cluster.entity(Account, "alice"), way)
+        anything: Any = _ByWay(cluster.entity(Anything, "a"), way)
         with pytest.raises(expected):
             await call(account, anything)
         assert stored_keys(valkey, cluster) == set()
 
 
-class _by_way:  # noqa: N801 - stands for a proxy
+class _ByWay:
     """A proxy whose rpcs are called in another way."""
 
     def __init__(self, proxy: Any, way: str) -> None:

@@ -1,4 +1,4 @@
-"""State: where it begins, how older versions are read, what forgets it, and that none is ever replaced unread."""
+"""State: where it begins, how older versions are read, what forgets it; none is ever replaced unread."""
 
 from __future__ import annotations
 
