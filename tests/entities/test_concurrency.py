@@ -1,4 +1,4 @@
-"""`concurrency` above 1: readonly turns overlap on copies of their own, writers run alone, stateless ones overlap."""
+"""`concurrency` above 1: readonly turns overlap on copies of their own, writers run alone."""
 
 from __future__ import annotations
 
