@@ -168,7 +168,7 @@ class TurnRunner:
             return None
         rpc = self._definition.rpcs.get(envelope.rpc)
         if rpc is None:
-            await self._around.wait_for_knowledge(name, f"{name}/{envelope.rpc}")
+            await self._around.wait_for_knowledge(f"{name}/{envelope.rpc}")
             reason = f"no live runner knows rpc {envelope.rpc!r} of {name!r}"
             await self._bury(message, envelope, MalformedMessageError(detail=reason), reason)
             return None
@@ -312,6 +312,7 @@ class TurnRunner:
         )
         if failures is None:
             around.counters.buried += 1
+            self._activation.mark()
             logger.error(
                 "message %s to %s is a dead letter", message.id, self._activation.address, exc_info=error
             )
@@ -340,6 +341,7 @@ class TurnRunner:
             self._activation.member, message, most=0, record=self._record(message, reason, error), reply=reply
         )
         self._around.counters.buried += 1
+        self._activation.mark()  # unlike a commit, this has not claimed what comes next
         logger.error("message %s to %s is a dead letter: %s", message.id, self._activation.address, reason)
         self._answer(message, envelope, reply)
 

@@ -202,3 +202,14 @@ async def test_ids_that_are_none_are_refused(make_cluster: MakeCluster, id: str)
         for act in (client.dead_letters.replay, client.dead_letters.drop):
             with pytest.raises(ValueError, match=r"message id|shard group"):
                 await act(id)
+
+
+async def test_what_waits_behind_a_dead_letter_is_handled_at_once(make_cluster: MakeCluster) -> None:
+    """A burial claims nothing, and a mailbox that is not empty nudges nobody: the owner looks by itself."""
+    async with make_cluster(Flaky) as cluster:
+        Flaky.broken.add("bad")
+        flaky = cluster.entity(Flaky, "f")
+        for _ in range(10):
+            await flaky.work.send("bad")
+            assert "good" in await flaky.work("good")
+        assert host_of(cluster).counters.rescued == 0
