@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
@@ -29,6 +30,10 @@ class Watched:
     @classmethod
     def reset(cls) -> None:
         cls.begun, cls.running, cls.most, cls.released = [], set(), 0, set()
+
+    @classmethod
+    def runs(cls, name: str) -> bool:
+        return cls.running == {name}
 
     @classmethod
     async def turn(cls, name: str) -> None:
@@ -133,7 +138,7 @@ async def test_with_one_at_a_time_nothing_overlaps(make_cluster: MakeCluster) ->
         entity = cluster.entity(Serial, "s")
         receipts = [await entity.work.send(name) for name in "abc"]
         for name in "abc":
-            await until(lambda name=name: Watched.running == {name})  # type: ignore[misc]
+            await until(partial(Watched.runs, name))
             Watched.released.add(name)
         assert [await receipt.result() for receipt in receipts] == list("abc")
         assert Watched.most == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 
@@ -77,9 +78,9 @@ async def test_through_hand_offs(make_cluster: MakeCluster) -> None:
                 tasks.create_task(send_all(client, "s", id, 60))
             for _ in range(2):
                 async with make_cluster(Ordered) as guest:
-                    await until(lambda guest=guest: owns_all(stays, guest))  # type: ignore[misc]
+                    await until(partial(owns_all, stays, guest))
                 await until(lambda: owns_all(stays))
         for id in ids:
-            lines = await until(lambda id=id: all_lines(stays, id, 60), timeout=30)  # type: ignore[misc]
+            lines = await until(partial(all_lines, stays, id, 60), timeout=30)
             check(lines, ["s"], 60)
         assert await stays.dead_letters.list() == []

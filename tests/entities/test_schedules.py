@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -116,7 +117,7 @@ async def test_many_due_at_once(make_cluster: MakeCluster, clock: MovableClock) 
                 await cluster.entity(Diary, id).note.options(delay=HOUR).send(name)
         advance(cluster, clock, 2 * HOUR)
         for id in ("x", "y", "z"):
-            await until(lambda id=id: has(cluster, id, names), timeout=30)  # type: ignore[misc]
+            await until(partial(has, cluster, id, names), timeout=30)
 
 
 async def test_a_full_mailbox_holds_up_its_own_schedule_only(
@@ -133,7 +134,7 @@ async def test_a_full_mailbox_holds_up_its_own_schedule_only(
             await cluster.entity(Diary, id).note.options(delay=HOUR).send("due")
         advance(cluster, clock, 2 * HOUR)
         for id in ids:
-            await until(lambda id=id: has(cluster, id, ["due"]))  # type: ignore[misc]
+            await until(partial(has, cluster, id, ["due"]))
         assert Gated.heard == ["a"]
         Gated.gate.set()
         await until(lambda: Gated.heard == ["a", "b", "c"])

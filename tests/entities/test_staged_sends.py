@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -90,7 +91,7 @@ async def test_sends_leave_with_the_commit(make_cluster: MakeCluster) -> None:
         assert len(set(ids)) == 40
         for id in ("a", "b"):
             listener = cluster.entity(Listener, id)
-            heard = await until(lambda listener=listener: _all_of(listener, 20))  # type: ignore[misc]
+            heard = await until(partial(_all_of, listener, 20))
             assert heard == names  # in order
         assert await cluster.receipt(ids[-1], int).result() == 20
         assert await speaker.sent() == 40
