@@ -283,8 +283,15 @@ class Cluster:
         await runner.membership.refresh()
         return await runner.messaging.broadcasts.send(definition.name, message, timeout=5.0)
 
-    def receipt(self, message_id: str, result: type[T] | Any = Any, /) -> Receipt[T]:
-        """Return the receipt of a message whose id was stored; `result` is the type its rpc returns."""
+    @overload
+    def receipt(self, message_id: str, /) -> Receipt[Any]: ...
+    @overload
+    def receipt(self, message_id: str, result: type[T], /) -> Receipt[T]: ...
+    def receipt(self, message_id: str, result: Any = Any, /) -> Receipt[Any]:
+        """Return the receipt of a message whose id was stored; `result` is the type its rpc returns.
+
+        Type checkers take classes there and `list[int]`, no unions: without it the result is as it came.
+        """
         address = parse_message_id(message_id)
         shard = self._shard_in(address.group, address.type, address.entity_id)
         member = f"{address.type}:{address.entity_id}"

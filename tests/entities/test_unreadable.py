@@ -10,7 +10,7 @@ from redis_cluster_kit.envelope import Envelope, seal_envelope
 from redis_cluster_kit.testing import until
 
 from .account import Account
-from .conftest import MakeCluster, host_of, owns_all, put_raw, raw_parcel
+from .conftest import MakeCluster, host_of, keys_of, owns_all, put_raw, raw_parcel
 
 
 class Older(Entity[None], name="type"):
@@ -84,12 +84,20 @@ async def waits_for(cluster: Cluster, *names: str) -> bool:
     return all(any(name in reason for reason in report.reasons) for name in names)
 
 
+async def is_wanted(cluster: Cluster, id: str, name: str) -> bool:
+    """Whether the shard's want is noted, which steers the placement when somebody joins."""
+    keys = keys_of(cluster, Older, id)
+    wants: bytes | None = await cluster.joined_runner().commands.call(keys.slot, "HGET", keys.fence, "w")
+    return wants is not None and f"{name}=".encode() in wants
+
+
 async def test_an_unknown_rpc_waits_for_a_runner_that_serves_it(make_cluster: MakeCluster) -> None:
     async with make_cluster(Older) as older:
         await until(lambda: owns_all(older))
         new = older.entity(Newer, "x")
         receipt = await new.leave.send("a")
         await until(lambda: waits_for(older, "type/leave"), every=0.05)
+        await until(lambda: is_wanted(older, "x", "type/leave"))
         after = await new.greet.send("b")  # in order, so it waits too
         assert await older.entity(Older, "else").greet("c") == "hello c"  # others go on
         assert await older.dead_letters.list() == []
@@ -105,6 +113,7 @@ async def test_an_unknown_type_waits_for_a_runner_that_serves_it(make_cluster: M
         await until(lambda: owns_all(account))
         receipt = await account.entity(Older, "x").greet.send("a")
         await until(lambda: waits_for(account, "type"), every=0.05)
+        await until(lambda: is_wanted(account, "x", "type"))
         async with make_cluster(Account, Older) as both:
             assert await both.receipt(receipt.message_id, str).result(timeout=20) == "hello a"
             assert both.is_local(Older, "x")
