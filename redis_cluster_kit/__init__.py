@@ -4,13 +4,19 @@ Everything users need is importable from here; modules below are the kit's own.
 """
 
 from redis_cluster_kit.cluster import Cluster
+from redis_cluster_kit.delivery import DeadLetter, DeadLetters
 from redis_cluster_kit.entity import (
+    BoundRpc,
     ClusterContext,
+    Durability,
     Entity,
     Receipt,
     Registry,
     Retry,
+    RpcCall,
+    RpcMethod,
     current,
+    replicated,
     rpc,
     within_cluster,
 )
@@ -49,6 +55,7 @@ from redis_cluster_kit.settings import (
     DatabaseSettings,
     DedupeSettings,
     DrainSettings,
+    EntitySettings,
     LeaseSettings,
     MachineIdSettings,
     MailboxSettings,
@@ -60,6 +67,7 @@ from redis_cluster_kit.settings import (
 from redis_cluster_kit.snowflake import Snowflake
 
 __all__ = [
+    "BoundRpc",
     "CallCycleError",
     "Cluster",
     "ClusterContext",
@@ -68,12 +76,16 @@ __all__ = [
     "ClusterEvent",
     "ClusterReason",
     "DatabaseSettings",
+    "DeadLetter",
+    "DeadLetters",
     "DedupeSettings",
     "DrainSettings",
+    "Durability",
     "Entity",
     "EntityAddress",
     "EntityError",
     "EntityNotManagedByThisRunnerError",
+    "EntitySettings",
     "Execution",
     "FencedError",
     "HandlerFailedError",
@@ -93,6 +105,8 @@ __all__ = [
     "RedisSettings",
     "Registry",
     "Retry",
+    "RpcCall",
+    "RpcMethod",
     "RunnerJoined",
     "RunnerLeft",
     "RunnerUnavailableError",
@@ -112,6 +126,7 @@ __all__ = [
     "StatePersistFailedError",
     "UnknownError",
     "current",
+    "replicated",
     "rpc",
     "within_cluster",
 ]

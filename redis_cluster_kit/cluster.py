@@ -264,6 +264,8 @@ class Cluster:
             return await cast("RpcCall[..., Any]", to).send(*args, **kwargs)
         address, (method, *rest) = cast("EntityAddress", to), args
         target = self._target(method.entity, address.id)
+        if address.type != target.address.type:
+            raise ValueError(f"{address} has no rpc of {target.address.type!r}: {method!r}")
         return await rpc_call(self._joined().messaging.caller, target, method.name, NO_OPTIONS).send(
             *rest, **kwargs
         )
@@ -284,8 +286,15 @@ class Cluster:
         await runner.membership.refresh()
         return await runner.messaging.broadcasts.send(definition.name, message, timeout=5.0)
 
-    def receipt(self, message_id: str, result: type[T] | Any = Any, /) -> Receipt[T]:
-        """Return the receipt of a message whose id was stored; `result` is the type its rpc returns."""
+    @overload
+    def receipt(self, message_id: str, /) -> Receipt[Any]: ...
+    @overload
+    def receipt(self, message_id: str, result: type[T], /) -> Receipt[T]: ...
+    def receipt(self, message_id: str, result: Any = Any, /) -> Receipt[Any]:
+        """Return the receipt of a message whose id was stored; `result` is the type its rpc returns.
+
+        Type checkers take classes there and `list[int]`, no unions: without it the result is as it came.
+        """
         address = parse_message_id(message_id)
         shard = self._shard_in(address.group, address.type, address.entity_id)
         member = f"{address.type}:{address.entity_id}"

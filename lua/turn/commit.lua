@@ -50,7 +50,7 @@ local check, place = string.match(redis.call('HGET', live, field) or '', '^[wt] 
 if place ~= entry then
   return { 'lost' }
 end
-if writes and (redis.call('HGET', entity, 'v') or '0') ~= expected then
+if (redis.call('HGET', entity, 'v') or '0') ~= expected then
   return { 'lost' }
 end
 if #each > 0 and redis.call('XLEN', outbox) + #each > most then

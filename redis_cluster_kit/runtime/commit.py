@@ -38,11 +38,6 @@ class StateWrite(NamedTuple):
     schema: int
     content: bytes
 
-    @property
-    def words(self) -> tuple[int, int, int, bytes]:
-        """What the script takes: the version before and after, the schema, the state."""
-        return self.expected, self.expected + 1, self.schema, self.content
-
 
 @dataclass(frozen=True, slots=True)
 class Committed:
@@ -69,12 +64,18 @@ class Committer:
         write: StateWrite | None,
         sends: list[bytes],
         *,
+        version: int,
         after: str,
     ) -> Committed:
-        """End a turn; `FencedError` if the shard is not ours any more. `after` as in `Mailboxes.claim`."""
+        """End a turn; `FencedError` if the shard is not ours any more. `after` as in `Mailboxes.claim`.
+
+        `version` is the state's at the beginning: a turn that only read a state deleted since is `lost` too.
+        """
         keys = self._keys
         kind = message.kind
-        written = (0, 0, 0, 0, b"") if write is None else (1, *write.words)
+        written = (0, version, version, 0, b"")
+        if write is not None:
+            written = (1, version, version + 1, write.schema, write.content)
         outcome = await (COMMIT_SENDING if sends else COMMIT).call_in_order(
             self._mailboxes.lanes,
             keys.slot,

@@ -18,17 +18,26 @@ class LiveState:
     def __init__(self, definition: EntityDefinition, saved: SavedState) -> None:
         self._definition = definition
         self._saved = saved
+        self._started: bytes | None = None
+        """What `on_start` made of it, until a commit has saved that."""
 
     @property
     def is_durable(self) -> bool:
         """Whether there is any state to save."""
         return self._definition.state is not None
 
+    @property
+    def version(self) -> int:
+        """The version of the state that was committed last; 0: there is none yet."""
+        return self._saved.version
+
     def decode(self, instance: Entity[Any]) -> Any:
         """Return the committed state, new each time; `PersistenceFailedError` if it cannot be read."""
         definition, saved = self._definition, self._saved
         if definition.state is None:
             return None
+        if self._started is not None:
+            return decode(self._started, definition.state, max_depth=500)
         if not saved.version:
             return instance.initial()
         try:
@@ -46,6 +55,11 @@ class LiveState:
                 cause=error,
             ) from error
 
+    def started(self, state: Any) -> None:
+        """Note what `on_start` has changed: every turn sees it, the first one that writes saves it."""
+        write = self.write_of(state)
+        self._started = None if write is None else write.content
+
     def write_of(self, state: Any) -> StateWrite | None:
         """Return what a commit has to write; None if nothing has changed."""
         if self._definition.state is None:
@@ -59,4 +73,5 @@ class LiveState:
     def committed(self, write: StateWrite | None) -> None:
         """Note what a commit has written."""
         if write is not None:
+            self._started = None
             self._saved = SavedState(write.expected + 1, write.schema, write.content)

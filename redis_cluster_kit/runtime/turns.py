@@ -86,7 +86,6 @@ class TurnRunner:
         self._instance: Entity[Any] | None = None
         self._from_start: list[bytes] = []
         """What `on_start` sent; it leaves with the first turn that commits."""
-        self._is_start_saved = False
         self._starting = anyio.Lock()
 
     async def run(self, message: Message, *, after: str | None, alone: bool = True) -> Message | None:
@@ -95,6 +94,8 @@ class TurnRunner:
             return await self._run(message, after, alone=alone)
         except CannotSucceed as unfit:
             await self._bury(message, unfit.envelope, unfit.error, unfit.error.detail or str(unfit.error))
+            if isinstance(unfit.error, PersistenceFailedError):
+                raise MustReload from None  # it may have been mended when the next message comes
             return None
 
     async def _run(self, message: Message, after: str | None, *, alone: bool) -> Message | None:
@@ -167,7 +168,7 @@ class TurnRunner:
             return None
         rpc = self._definition.rpcs.get(envelope.rpc)
         if rpc is None:
-            await self._around.wait_for_knowledge(name, f"{name}/{envelope.rpc}")
+            await self._around.wait_for_knowledge(f"{name}/{envelope.rpc}")
             reason = f"no live runner knows rpc {envelope.rpc!r} of {name!r}"
             await self._bury(message, envelope, MalformedMessageError(detail=reason), reason)
             return None
@@ -230,14 +231,11 @@ class TurnRunner:
         return reply, None
 
     def _restore(self, *, alone: bool) -> None:
-        """Let the next turn see the committed state; what `on_start` did is part of it once committed."""
+        """Let the next turn see the committed state, with what `on_start` has changed in it."""
         instance = self._instance
         if instance is None or not alone or not self._state.is_durable:
             return
-        if self._is_start_saved:
-            instance.state = self._state.decode(instance)
-        else:
-            self._instance = None
+        instance.state = self._state.decode(instance)
 
     async def _live_instance(self, turn: Turn, envelope: Envelope) -> Entity[Any]:
         """Return the instance with the last committed state, started."""
@@ -254,6 +252,7 @@ class TurnRunner:
                 await instance.on_start()
                 self._from_start = turn.staged[before:]
                 del turn.staged[before:]
+                self._state.started(instance.state)
                 self._instance = instance
         return self._instance
 
@@ -277,6 +276,7 @@ class TurnRunner:
             reply,
             write,
             sends,
+            version=self._state.version,
             after=CLAIM_NOTHING if after is None or around.ending.is_set() else after,
         )
         if done.word == "lost":
@@ -286,7 +286,6 @@ class TurnRunner:
             return None
         around.counters.commits += 1
         self._state.committed(write)
-        self._is_start_saved = self._is_start_saved or write is not None
         if sends:
             self._from_start = []
             around.sent()
@@ -313,6 +312,7 @@ class TurnRunner:
         )
         if failures is None:
             around.counters.buried += 1
+            self._activation.mark()
             logger.error(
                 "message %s to %s is a dead letter", message.id, self._activation.address, exc_info=error
             )
@@ -341,6 +341,7 @@ class TurnRunner:
             self._activation.member, message, most=0, record=self._record(message, reason, error), reply=reply
         )
         self._around.counters.buried += 1
+        self._activation.mark()  # unlike a commit, this has not claimed what comes next
         logger.error("message %s to %s is a dead letter: %s", message.id, self._activation.address, reason)
         self._answer(message, envelope, reply)
 

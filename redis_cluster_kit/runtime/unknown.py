@@ -6,6 +6,8 @@ is noted beside its fence and steers placement.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -32,6 +34,8 @@ class UnknownTypes:
         self._wants: dict[str, int] = {}
         self._is_noted = True
         self._members: dict[str, set[str]] = {}
+        """The entities of types that are not known here; those of known types wait in their activations."""
+        self._waiters: Counter[str] = Counter()
         self.waiting: dict[str, int] = {}
         """What is not known here, with the server milliseconds at which somebody alive last knew it."""
 
@@ -58,7 +62,7 @@ class UnknownTypes:
             self.wants(name)
             if self._around.host.somebody_serves((name,)):
                 self.waiting[name] = now
-            elif now - self.waiting[name] > FORGOTTEN_AFTER_MS:
+            elif name in self._members and now - self.waiting[name] > FORGOTTEN_AFTER_MS:
                 await self._bury_all(name)
         if self._is_noted:
             return
@@ -74,15 +78,21 @@ class UnknownTypes:
         """Return when no live runner has known one of these for ten minutes."""
         for name in names:
             self.saw(name)
-        while True:
-            now = self._around.server_ms()
-            if any(now - self.waiting.get(name, now) > FORGOTTEN_AFTER_MS for name in names):
-                for name in names:
+        self._waiters.update(names)
+        try:
+            while not self._is_forgotten(names):
+                with anyio.move_on_after(_LOOK_EVERY):
+                    await self._around.ending.wait()
+                    raise Leaving
+        finally:
+            self._waiters.subtract(names)
+            for name in names:
+                if not self._waiters[name]:
                     self.waiting.pop(name, None)
-                return
-            with anyio.move_on_after(_LOOK_EVERY):
-                await self._around.ending.wait()
-                raise Leaving
+
+    def _is_forgotten(self, names: Iterable[str]) -> bool:
+        now = self._around.server_ms()
+        return any(now - self.waiting.get(name, now) > FORGOTTEN_AFTER_MS for name in names)
 
     async def _bury_all(self, type: str) -> None:
         """Bury what waits for a type that no live runner serves."""

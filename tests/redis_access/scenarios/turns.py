@@ -93,7 +93,7 @@ def commit_scenarios(keyspace: Keyspace) -> list[Scenario]:
     return [
         commit("idle", fenced, *_taken(keyspace)),
         commit("idle", fenced, *_taken(keyspace), *_another(keyspace), after="-"),
-        commit("idle", fenced, *_taken(keyspace), state, writes=False),
+        commit("idle", fenced, *_taken(keyspace), state, expected="8", writes=False),
         commit("idle", fenced, *_taken(keyspace), state, expected="8", version="9", each=items),
         commit("idle", fenced, *waiting(keyspace), claimed=False),
         commit("next", fenced, *_taken(keyspace), *_another(keyspace)),
@@ -104,6 +104,7 @@ def commit_scenarios(keyspace: Keyspace) -> list[Scenario]:
         commit("lost", fenced, *scheduled(keyspace)),
         commit("lost", fenced, *_taken(keyspace), state),
         commit("lost", fenced, *_taken(keyspace), state, expected="7"),
+        commit("lost", fenced, *_taken(keyspace), expected="8", writes=False),
         commit("full", fenced, *_taken(keyspace), sent, each=items, most=2),
         commit("fenced", install_fence(keys.fence, NEWER), *_taken(keyspace)),
         commit("unfenced", *_taken(keyspace)),
