@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from redis_cluster_kit import Cluster
+from redis_cluster_kit import Cluster, ShardId
 from redis_cluster_kit.codec import decode
 from redis_cluster_kit.redis_access import Keyspace, Lanes
 from redis_cluster_kit.redis_access.keyspace import kind_of
@@ -123,6 +123,20 @@ class Fleet:
 
     # What is in the store
 
+    @asynccontextmanager
+    async def hosting_here(self, redis: str) -> AsyncIterator[Cluster]:
+        """Host in this process, by another way to Redis; the way itself is then what is tested."""
+        cluster = Cluster(
+            redis,
+            self.database,
+            namespace=self.namespace,
+            name="here",
+            entities=[Keeper],
+            settings=settings_of(self.options),
+        )
+        async with cluster:
+            yield cluster
+
     @property
     def store(self) -> tuple[Lanes, Keyspace]:
         """The sender's own way to the data."""
@@ -138,6 +152,11 @@ class Fleet:
         content = await lanes.call(keys.slot, "HGET", keys.entity(f"keeper:{id}"), "b", repeat=True)
         return [] if content is None else decode(content, Applied).marks
 
+    async def passed_on(self, target: str, source: str) -> list[str]:
+        """What a target has got from a source's turns, in order."""
+        prefix = f"{source}>"
+        return [mark.removeprefix(prefix) for mark in await self.applied(target) if mark.startswith(prefix)]
+
     async def depth(self, id: str) -> int:
         """How many messages an entity's mailbox holds."""
         lanes, keyspace = self.store
@@ -145,6 +164,22 @@ class Fleet:
         keys = keyspace.of(self._sender.shard_of(Keeper, id))
         length: int = await lanes.call(keys.slot, "XLEN", keys.mailbox(f"keeper:{id}"), repeat=True)
         return length
+
+    async def markers(self) -> dict[str, list[str]]:
+        """What is remembered of messages that are not handled: phase, class, check and the rest."""
+        lanes, keyspace = self.store
+        found: dict[str, list[str]] = {}
+        for number in range(self.shards):
+            keys = keyspace.of(ShardId("default", number))
+            pairs = [text.decode() for text in await lanes.call(keys.slot, "HGETALL", keys.live, repeat=True)]
+            found |= {place: marker.split(" ", 3) for place, marker in zip(pairs[::2], pairs[1::2], strict=True)}
+        return found
+
+    async def deaths(self, id: str) -> int:
+        """The most deaths that any message of an entity has to its name now."""
+        markers = await self.markers()
+        taken = [rest for place, rest in markers.items() if place.startswith(f"keeper:{id}\n")]
+        return max((int(rest[3].split()[3]) for rest in taken if rest[0] in "wt"), default=0)
 
     async def kinds(self) -> Counter[str]:
         """How many keys of each kind the namespace has; those of a kind that nobody knows are `None`."""
@@ -165,14 +200,9 @@ class Fleet:
 
     async def _sent_nothing(self) -> bool:
         lanes, keyspace = self.store
-        shards = [keyspace.of(self._shard(number)) for number in range(self.shards)]
+        shards = [keyspace.of(ShardId("default", number)) for number in range(self.shards)]
         lengths = [await lanes.call(keys.slot, "XLEN", keys.outbox, repeat=True) for keys in shards]
         return not any(lengths)
-
-    def _shard(self, number: int) -> Any:
-        from redis_cluster_kit import ShardId
-
-        return ShardId("default", number)
 
     async def only_state_stays(self, *, dead: bool = False) -> None:
         """Wait until the idle are passivated: then what is left is state, and markers that expire."""

@@ -115,9 +115,12 @@ class Load:
                 self.errors["unmeasured"] += 1
             await anyio.sleep(0.02)
 
-    async def judge(self) -> Verdict:
-        """What the store says of all that was ever sent here; call it when everything is drained."""
-        sent = sent_of(History.load(self._recorder.path))
+    async def judge(self, *others: Load) -> Verdict:
+        """What the store says of all that was sent here, and by others to the same entities.
+
+        To be called when everything is drained.
+        """
+        sent = sent_of(History.load(*(load._recorder.path for load in (self, *others))))
         lists = {id: await self.fleet.applied(id) for id in self.ids}
         return together(
             judge(sent, lists),

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 import warnings
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from redis_cluster_kit import (
     LeaseSettings,
     Retry,
     Settings,
+    ShardLost,
     ShardSettings,
     ShortLeaseWarning,
     rpc,
@@ -110,7 +112,7 @@ def settings_of(given: dict[str, Any]) -> Settings:
         return Settings(
             lease=LeaseSettings(ttl=timedelta(seconds=given["ttl"])),
             shards=ShardSettings(per_group=given["shards"], partitions=4),
-            drain=DrainSettings(budget=timedelta(seconds=3)),
+            drain=DrainSettings(budget=timedelta(seconds=given.get("budget", 3))),
             dedupe=DedupeSettings(
                 generated=timedelta(seconds=given["window"]), relayed=timedelta(seconds=given["window"])
             ),
@@ -126,14 +128,23 @@ async def answer(cluster: Cluster) -> None:
     assert runner is not None
     assert runner.ownership is not None
     assert runner.host is not None
-    async for command in commands():
-        if command == "report":
-            emit(
-                "report",
-                owned=sorted(map(str, runner.ownership.owned)),
-                resident=len(runner.host.residents),
-                **dataclasses.asdict(runner.host.counters),
-            )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count_losses, cluster, losses := Counter[str]())
+        async for command in commands():
+            if command == "report":
+                emit(
+                    "report",
+                    owned=sorted(map(str, runner.ownership.owned)),
+                    shards_lost=losses["lost"],
+                    **dataclasses.asdict(runner.host.counters),
+                )
+
+
+async def count_losses(cluster: Cluster, losses: Counter[str]) -> None:
+    """Count the shards that were not handed off."""
+    async for event in cluster.events():
+        if isinstance(event, ShardLost) and not event.was_clean:
+            losses["lost"] += 1
 
 
 async def main(options: str) -> None:
