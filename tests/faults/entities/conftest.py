@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from redis_cluster_kit.embedded import RedisServer
+from redis_cluster_kit.testing import Proxy
 
 from .fleet import Fleet
 
@@ -22,8 +23,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def fleet(valkey: RedisServer, postgres_url: str, namespace: str, folder: Path) -> AsyncIterator[Fleet]:
-    """On the shared Valkey: pods may be killed, the server not."""
+async def proxy(valkey: RedisServer) -> AsyncIterator[Proxy]:
+    """A way to the shared Valkey that can be disturbed."""
+    async with Proxy.to("127.0.0.1", valkey.port) as running:
+        yield running
+
+
+@pytest.fixture
+async def fleet(
+    valkey: RedisServer, proxy: Proxy, postgres_url: str, namespace: str, folder: Path
+) -> AsyncIterator[Fleet]:
+    """On the shared Valkey: pods may be killed, the server not. It ends before the proxy."""
     async with Fleet(valkey.url, postgres_url, namespace, folder) as made:
         yield made
 

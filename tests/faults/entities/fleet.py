@@ -18,7 +18,7 @@ from redis_cluster_kit.redis_access import Keyspace, Lanes
 from redis_cluster_kit.redis_access.keyspace import kind_of
 from redis_cluster_kit.testing import ChildEvent, ChildProcess, until
 
-from .pod import Applied, Keeper, settings_of
+from .pod import Applied, Keeper, Lodger, settings_of
 
 PROGRAM = f"{Path(__file__).with_name('pod.py')}:main"
 STAY = {"entity", "fence", "record", "born", "machines"}
@@ -131,7 +131,7 @@ class Fleet:
             self.database,
             namespace=self.namespace,
             name="here",
-            entities=[Keeper],
+            entities=[Keeper, Lodger],
             settings=settings_of(self.options),
         )
         async with cluster:

@@ -105,6 +105,10 @@ class Keeper(
         return len(self.state.marks)
 
 
+class Lodger(Keeper, name="lodger", mailbox_capacity=CAPACITY, max_idle=timedelta(hours=1)):
+    """A keeper that stays in memory."""
+
+
 def settings_of(given: dict[str, Any]) -> Settings:
     """What all runners of a fleet have in common, senders too."""
     with warnings.catch_warnings():
@@ -155,7 +159,7 @@ async def main(options: str) -> None:
         given["database"],
         namespace=given["namespace"],
         name=given["name"],
-        entities=[Keeper],
+        entities=[Keeper, Lodger],
         settings=settings_of(given),
     )
     async with cluster, anyio.create_task_group() as tasks:

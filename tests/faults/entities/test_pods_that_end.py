@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.redis_access import Script
 from redis_cluster_kit.testing import Proxy, command, until
 
@@ -65,41 +63,37 @@ async def test_an_owner_stopped_in_a_turn_past_its_lease(fleet: Fleet, rpc: str)
     (await load.judge()).require(accepted=50, ordered_pairs=30)
 
 
-async def test_a_commit_that_arrives_after_a_takeover_is_refused(fleet: Fleet, valkey: RedisServer) -> None:
+async def test_a_commit_that_arrives_after_a_takeover_is_refused(fleet: Fleet, proxy: Proxy) -> None:
     """Whoever looks at a clock may look too early: here the fence alone stands in the way."""
-    async with Proxy.to("127.0.0.1", valkey.port) as proxy:
-        await fleet.join("stale", redis=proxy.url())
-        sender = await fleet.sender()
-        ask = asyncio.create_task(sender.entity(Keeper, "z").slow("mark", 0.3))
-        await fleet.pods["stale"].wait_for("holding")
-        with proxy.hold("to_server") as held:
-            await fleet.join("new")
-            assert await asyncio.wait_for(ask, GUARD) == 1
-        held.assert_fired()
-        await fleet.drained()
-        assert await fleet.applied("z") == ["mark"]
-        assert len([event for event in fleet.pods["new"].events if event.name == "holding"]) == 1
+    await fleet.join("stale", redis=proxy.url())
+    sender = await fleet.sender()
+    ask = asyncio.create_task(sender.entity(Keeper, "z").slow("mark", 0.3))
+    await fleet.pods["stale"].wait_for("holding")
+    with proxy.hold("to_server") as held:
+        await fleet.join("new")
+        assert await asyncio.wait_for(ask, GUARD) == 1
+    held.assert_fired()
+    await fleet.drained()
+    assert await fleet.applied("z") == ["mark"]
+    await fleet.pods["new"].wait_for("holding")
 
 
-async def test_an_ask_answers_though_its_owner_died_after_the_commit(
-    fleet: Fleet, valkey: RedisServer
-) -> None:
-    async with Proxy.to("127.0.0.1", valkey.port) as proxy:
-        await fleet.join("owner", redis=proxy.url())
-        sender = await fleet.sender()
-        keeper = sender.entity(Keeper, "z")
-        assert await keeper.add("first") == 1
-        lost = proxy.lose_reply(command("EVALSHA", "EVAL", sha=COMMIT.sha), then="silent")
-        ask = asyncio.create_task(keeper.add("second"))
-        await until(lambda: lost.count, what="the commit's reply to be lost")
-        await fleet.pods["owner"].kill()
-        assert await asyncio.wait_for(ask, GUARD) == 2
-        assert sender._runner is not None
-        assert sender._runner.caller.counters.lookups > 0
-        await fleet.join("next")
-        assert await keeper.add("third") == 3
-        await fleet.drained()
-        assert await fleet.applied("z") == ["first", "second", "third"]
+async def test_an_ask_answers_though_its_owner_died_after_the_commit(fleet: Fleet, proxy: Proxy) -> None:
+    await fleet.join("owner", redis=proxy.url())
+    sender = await fleet.sender()
+    keeper = sender.entity(Keeper, "z")
+    assert await keeper.add("first") == 1
+    lost = proxy.lose_reply(command("EVALSHA", "EVAL", sha=COMMIT.sha), then="silent")
+    ask = asyncio.create_task(keeper.add("second"))
+    await until(lambda: lost.count, what="the commit's reply to be lost")
+    await fleet.pods["owner"].kill()
+    assert await asyncio.wait_for(ask, GUARD) == 2
+    assert sender._runner is not None
+    assert sender._runner.caller.counters.lookups > 0
+    await fleet.join("next")
+    assert await keeper.add("third") == 3
+    await fleet.drained()
+    assert await fleet.applied("z") == ["first", "second", "third"]
 
 
 async def test_rolling_restarts_bury_nothing_and_count_no_death(fleet: Fleet) -> None:
