@@ -194,11 +194,12 @@ class Fleet:
 
         async def nothing() -> bool:
             kinds = await self.kinds()
-            return not kinds["live"] and not kinds["active"] and await self._sent_nothing()
+            return not kinds["live"] and not kinds["active"] and await self.sent_nothing()
 
         await until(nothing, timeout=GUARD, every=0.05, what="nothing to be stuck")
 
-    async def _sent_nothing(self) -> bool:
+    async def sent_nothing(self) -> bool:
+        """Whether no outbox holds anything."""
         lanes, keyspace = self.store
         shards = [keyspace.of(ShardId("default", number)) for number in range(self.shards)]
         lengths = [await lanes.call(keys.slot, "XLEN", keys.outbox, repeat=True) for keys in shards]
