@@ -1,4 +1,4 @@
-"""Pods in processes of their own, senders in this one, and what can be known of both: truth is in the store."""
+"""Pods in processes of their own, senders in this one, and what the store says of both."""
 
 from __future__ import annotations
 
@@ -172,7 +172,9 @@ class Fleet:
         for number in range(self.shards):
             keys = keyspace.of(ShardId("default", number))
             pairs = [text.decode() for text in await lanes.call(keys.slot, "HGETALL", keys.live, repeat=True)]
-            found |= {place: marker.split(" ", 3) for place, marker in zip(pairs[::2], pairs[1::2], strict=True)}
+            found |= {
+                place: marker.split(" ", 3) for place, marker in zip(pairs[::2], pairs[1::2], strict=True)
+            }
         return found
 
     async def deaths(self, id: str) -> int:

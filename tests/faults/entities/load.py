@@ -151,6 +151,4 @@ def _renamed(verdict: Verdict) -> Verdict:
 
 def _count(id: str, lengths: list[int], sent: list[Sent]) -> MailboxCount:
     told = Counter(one.outcome for one in sent)
-    return MailboxCount(
-        id, CAPACITY, lengths, len(sent), told["accepted"], told["rejected"], told["unknown"]
-    )
+    return MailboxCount(id, CAPACITY, lengths, len(sent), told["accepted"], told["rejected"], told["unknown"])

@@ -39,7 +39,6 @@ from redis_cluster_kit.testing import commands, emit
 CAPACITY = 16
 
 
-
 class Applied(msgspec.Struct):
     """What had an effect, in order."""
 

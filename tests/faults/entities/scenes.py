@@ -94,9 +94,7 @@ class Stage:
         self.url = url
         self.lanes = Lanes(RedisUrl.parse(url), RedisSettings())
         self.keyspace = Keyspace(namespace, 1)
-        self.mailboxes = Mailboxes(
-            self.lanes, self.lanes, self.keyspace, MailboxSettings(), DedupeSettings()
-        )
+        self.mailboxes = Mailboxes(self.lanes, self.lanes, self.keyspace, MailboxSettings(), DedupeSettings())
         self.keys = self.keyspace.of(SHARD)
         self.sent: list[Sent] = []
         self.lengths: list[int] = []
@@ -330,9 +328,7 @@ async def a_failure_whose_count_was_not_heard(stage: Stage) -> Verdict:
     async with Proxy.to(server.host, server.port) as proxy:
         lost = proxy.lose_reply(command("EVALSHA", "EVAL", sha=Script.load("turn/fail").sha))
         async with Lanes(RedisUrl.parse(proxy.url()), RedisSettings()) as lanes:
-            mailboxes = Mailboxes(
-                lanes, lanes, stage.keyspace, MailboxSettings(), DedupeSettings()
-            )
+            mailboxes = Mailboxes(lanes, lanes, stage.keyspace, MailboxSettings(), DedupeSettings())
             committer = Committer(mailboxes, SHARD, owner.fence)
             try:
                 await committer.fail(MEMBER, message, most=5, record=b"", reply=b"")
@@ -347,7 +343,7 @@ async def a_failure_whose_count_was_not_heard(stage: Stage) -> Verdict:
 
 
 async def a_client_that_retries_by_itself(stage: Stage) -> Verdict:
-    """What redis-py does unless it is told not to, and what our lanes do, with a command that is no script."""
+    """What redis-py does unless it is told not to, and what our lanes do."""
     (server,) = RedisUrl.parse(stage.url).endpoints
     marks: dict[str, list[str]] = {}
     for way in ("lanes", "redis-py"):

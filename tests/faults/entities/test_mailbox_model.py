@@ -1,4 +1,4 @@
-"""Senders and owners drive the real scripts on a real server, in any order hypothesis thinks of, against a model."""
+"""Senders and owners drive the real scripts on a real server, in any order, against a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 from hypothesis import HealthCheck, settings
@@ -58,7 +58,7 @@ class Mailbox(RuleBasedStateMachine):
     """One entity, a sender that repeats itself, and a row of owners of whom only the last one counts."""
 
     server: RedisServer
-    seen: Counter[str] = Counter()
+    seen: ClassVar[Counter[str]] = Counter()
 
     @initialize()
     def begin(self) -> None:
@@ -371,7 +371,9 @@ class Mailbox(RuleBasedStateMachine):
         assert server.call("SISMEMBER", keys.active, MEMBER) == bool(self.mailbox)
         pairs = server.call("HGETALL", keys.live)
         assert isinstance(pairs, list)
-        found = {str(field): str(marker).split(" ") for field, marker in zip(pairs[::2], pairs[1::2], strict=True)}
+        found = {
+            str(field): str(marker).split(" ") for field, marker in zip(pairs[::2], pairs[1::2], strict=True)
+        }
         found.pop("\nplace", None)
         expected = {place_of(MEMBER, id): "s" for id in self.later}
         expected |= {place_of(MEMBER, id): "d" for id in self.dead}

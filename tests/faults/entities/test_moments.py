@@ -1,4 +1,4 @@
-"""Faults at one chosen moment: callers cancelled at each step, a relay that dies between delivery and removal."""
+"""Faults at one chosen moment: callers cancelled at each step, a relay that dies before a removal."""
 
 from __future__ import annotations
 

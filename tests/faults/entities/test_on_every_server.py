@@ -1,4 +1,4 @@
-"""The core of it on each kind of server: load, an owner killed, hand-offs, sends of turns, then nothing left."""
+"""The core of it on each kind of server: an owner killed, hand-offs, sends of turns, nothing left."""
 
 from __future__ import annotations
 

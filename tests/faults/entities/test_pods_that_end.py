@@ -1,4 +1,4 @@
-"""Pods that are killed, stopped and woken, or leave politely, under load: nothing lost, twice, or out of order."""
+"""Pods that are killed, stopped and woken, or leave politely, under load: all exactly once, in order."""
 
 from __future__ import annotations
 
