@@ -40,7 +40,7 @@ class Load:
     fleet: Fleet
     ids: tuple[str, ...]
     senders: int = 2
-    pause: float = 0.005
+    pause: float = 0.01
     call: Callable[[Any, str], Any] | None = None
     """How a message is sent, instead of `add.send` and `add`."""
     errors: Counter[str] = field(default_factory=Counter[str])

@@ -104,7 +104,7 @@ async def test_rolling_restarts_bury_nothing_and_count_no_death(fleet: Fleet) ->
     await sender.entity(Keeper, "z").slow.send("long", 3600.0)
     load = Load(fleet, IDS)
     async with load:
-        for restart in range(6):
+        for restart in range(5):
             await load.acknowledged(10)
             holder = await fleet.owner("z")
             await fleet.pods[holder].wait_for("holding", timeout=GUARD)
@@ -112,7 +112,7 @@ async def test_rolling_restarts_bury_nothing_and_count_no_death(fleet: Fleet) ->
             await fleet.leave(holder)
             assert await fleet.deaths("z") == 0
         await load.acknowledged(20)
-    await until(lambda: held_by(fleet) >= 6, timeout=GUARD, what="the long turn to be begun by everybody")
+    await until(lambda: held_by(fleet) >= 5, timeout=GUARD, what="the long turn to be begun by everybody")
     assert [text for text in (await fleet.markers()).values() if text[0] == "d"] == []
     assert not load.errors.keys() - {"MailboxFullError"}
     await sender.reset(Keeper, "z")
