@@ -21,6 +21,7 @@ from redis_cluster_kit.testing import ChildEvent, ChildProcess, until
 from .pod import Applied, Keeper, Lodger, settings_of
 
 PROGRAM = f"{Path(__file__).with_name('pod.py')}:main"
+FLOOD = PROGRAM.replace(":main", ":flood")
 STAY = {"entity", "fence", "record", "born", "machines"}
 """Kinds of keys that are meant to stay when everybody has gone and every window has passed."""
 GUARD = 30.0

@@ -26,6 +26,7 @@ from redis_cluster_kit import (
     DrainSettings,
     Entity,
     LeaseSettings,
+    MailboxFullError,
     Retry,
     Settings,
     ShardLost,
@@ -174,3 +175,31 @@ async def say_when_it_listens() -> None:
     while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         await anyio.sleep(0.005)
     emit("serving")
+
+
+async def flood(options: str) -> None:
+    """Send as fast as it goes, and say what was told."""
+    given = json.loads(options)
+    told: Counter[str] = Counter()
+    cluster = Cluster(
+        given["redis"],
+        given["database"],
+        namespace=given["namespace"],
+        name=given["name"],
+        hosting=False,
+        settings=settings_of(given),
+    )
+    async with cluster, anyio.create_task_group() as tasks:
+        keeper = cluster.entity(Keeper, given["id"])
+
+        async def send(number: int) -> None:
+            try:
+                await keeper.add.send(f"{given['name']}/{number}")
+            except MailboxFullError:
+                told["rejected"] += 1
+            else:
+                told["accepted"] += 1
+
+        for number in range(given["sends"]):
+            tasks.start_soon(send, number)
+    emit("told", told=told)

@@ -62,7 +62,8 @@ MUTANTS = [
         "> before 0",
         "lua/include/claim.lua",
         "  while after ~= '' do\n",
-        """  local new = redis.call('XREADGROUP', 'GROUP', 'owner', 'owner', 'COUNT', 1, 'STREAMS', mailbox, '>')
+        """
+  local new = redis.call('XREADGROUP', 'GROUP', 'owner', 'owner', 'COUNT', 1, 'STREAMS', mailbox, '>')
   if new and new[1] then
     return new[1][2][1], '0'
   end

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from redis_cluster_kit.embedded import RedisServer
-from redis_cluster_kit.testing import until
+from redis_cluster_kit.testing import ChildProcess, until
 
-from .fleet import GUARD, Fleet
+from .fleet import FLOOD, GUARD, Fleet
 from .load import Load
 from .pod import CAPACITY, Keeper
 
@@ -32,6 +35,29 @@ async def test_redis_restarts_under_load(
                 durable_valkey.restart()
                 assert durable_valkey.pid != before
             await load.acknowledged(20)
+        await fleet.drained()
+        (await load.judge()).require(accepted=80, ordered_pairs=60)
+        for id in IDS:
+            assert await fleet.passed_on("target", id) == await fleet.applied(id)
+        await fleet.only_state_stays()
+
+
+async def test_redis_stands_still_for_longer_than_anybody_waits(
+    private_valkey: RedisServer, postgres_url: str, namespace: str, folder: Path
+) -> None:
+    """What was sent before is carried out when it goes on, by then perhaps for the second time."""
+    async with Fleet(private_valkey.url, postgres_url, namespace, folder) as fleet:
+        await fleet.join("pod0")
+        load = Load(fleet, IDS, call=lambda keeper, mark: keeper.pass_on(mark, ["target"]))
+        async with load:
+            for _ in range(2):
+                await load.acknowledged(20)
+                lost = (await fleet.report("pod0"))["shards_lost"]
+                private_valkey.pause()
+                await asyncio.sleep(1.6)  # the fault itself: longer than commands wait, and than leases last
+                private_valkey.resume()
+                await load.acknowledged(20)
+                assert (await fleet.report("pod0"))["shards_lost"] > lost
         await fleet.drained()
         (await load.judge()).require(accepted=80, ordered_pairs=60)
         for id in IDS:
@@ -93,6 +119,25 @@ async def test_a_full_redis_refuses_sends_and_drains_all_the_same(
         assert (await fleet.kinds())["dead"] == 0
         (await load.judge()).require(accepted=80, rejected=20, ordered_pairs=40)
         await fleet.only_state_stays()
+
+
+@pytest.mark.long
+async def test_a_flood_from_eight_processes(fleet: Fleet) -> None:
+    """Nobody serves the entity: exactly as many get in as there is room for."""
+    await fleet.sender()
+    given = {**fleet.options, "sends": 200, "id": "a"}
+    async with AsyncExitStack() as stack:
+        floods = [ChildProcess(FLOOD, json.dumps({**given, "name": f"f{n}"}), name=f"f{n}") for n in range(8)]
+        for flood in floods:
+            await stack.enter_async_context(flood)
+        told = Counter[str]()
+        for flood in floods:
+            told.update((await flood.wait_for("told", timeout=3 * GUARD))["told"])
+    assert told == {"accepted": CAPACITY, "rejected": 8 * 200 - CAPACITY}
+    assert await fleet.depth("a") == CAPACITY
+    await fleet.join("pod0")
+    await fleet.drained()
+    assert len(await fleet.applied("a")) == CAPACITY
 
 
 async def all_emptied(fleet: Fleet) -> bool:
