@@ -13,6 +13,7 @@
 -- repeat: safe, the second time finds nothing
 -- include: markers
 -- include: mailbox
+-- include: scheduled
 local field = member .. '\n' .. id
 local marker = redis.call('HGET', live, field)
 if not marker then
@@ -20,8 +21,7 @@ if not marker then
 end
 local phase, _, _, rest = read_marker(marker)
 if phase == 's' then
-  redis.call('ZREM', scheduled, string.match(rest, '^%S+ (.*)$'))
-  redis.call('HDEL', later, field)
+  unschedule(scheduled, later, live, string.match(rest, '^%S+ (.*)$'), field)
 elseif phase == 'w' then
   local entry = string.match(rest, '^%S+')
   local found = redis.call('XRANGE', mailbox, entry, entry)[1]

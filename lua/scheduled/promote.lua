@@ -23,6 +23,7 @@
 -- include: fence
 -- include: markers
 -- include: mailbox
+-- include: scheduled
 local word = fence_word(fence, number, nonce)
 if word ~= 'ok' then
   return { word }
@@ -39,6 +40,5 @@ end
 if not put(mailbox, live, active, member, id, message, class, check, capacity, bytes_limit) then
   return { 'full' }
 end
-redis.call('ZREM', scheduled, place)
-redis.call('HDEL', later, field)
+unschedule(scheduled, later, live, place, field)
 return { 'promoted' }

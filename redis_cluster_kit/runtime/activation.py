@@ -256,11 +256,12 @@ class EntityActivation:
             self.around.busy(self)
 
     async def _claim(self, *, with_state: bool = False) -> tuple[Message | None, SavedState | None]:
+        """Take the next message. Pending beyond the newest is what a claim took whose reply was lost."""
         message, saved = await self.around.mailboxes.claim(
             self.around.shard,
             self.around.fence,
             self.member,
-            after=self._after,
+            after=self._after or _text(self._newest),
             with_state=with_state,
         )
         if message is None:
@@ -294,6 +295,10 @@ class EntityActivation:
 def _place(entry: str) -> tuple[int, int]:
     milliseconds, _, number = entry.partition("-")
     return int(milliseconds), int(number)
+
+
+def _text(place: tuple[int, int]) -> str:
+    return f"{place[0]}-{place[1]}"
 
 
 def _before(entry: str) -> str:

@@ -215,6 +215,7 @@ class ShardHost:
                 self._cursor = await self._poll_step(self._cursor)
                 await self.unknown.note()
                 self.timers.wake()
+                self._relay.wake()
             except PersistenceFailedError as error:
                 logger.warning("the poll of shard %s failed: %s", self.shard, error)
 

@@ -270,15 +270,19 @@ class TurnRunner:
         around = self._around
         around.check()
         sends = self._from_start + turn.staged
-        done = await around.committer.commit(
-            self._activation.member,
-            message,
-            reply,
-            write,
-            sends,
-            version=self._state.version,
-            after=CLAIM_NOTHING if after is None or around.ending.is_set() else after,
-        )
+        try:
+            done = await around.committer.commit(
+                self._activation.member,
+                message,
+                reply,
+                write,
+                sends,
+                version=self._state.version,
+                after=CLAIM_NOTHING if after is None or around.ending.is_set() else after,
+            )
+        finally:
+            if sends:  # whatever is answered: a commit whose reply was lost has sent them
+                around.sent()
         if done.word == "lost":
             around.counters.lost += 1
             raise MustReload
@@ -288,7 +292,6 @@ class TurnRunner:
         self._state.committed(write)
         if sends:
             self._from_start = []
-            around.sent()
         return done
 
     def _answer(self, message: Message, envelope: Envelope | None, reply: bytes) -> None:
