@@ -157,7 +157,11 @@ class Crew:
             counts = [len(self.owned(name)) for name in self.live]
             return sum(counts) == self.shards and all(least <= count <= most for count in counts)
 
-        await until(fair, timeout=within, what="a fair share for everybody", every=0.02)
+        try:
+            await until(fair, timeout=within, what="a fair share for everybody", every=0.02)
+        except AssertionError as error:
+            await self._explain(error)
+            raise
 
     def first(
         self, name: str, after: float, *, of: Iterable[str] = (), where: Callable[[ChildEvent], bool] | None = None
@@ -184,16 +188,20 @@ class Crew:
         for name in self.live:
 
             async def ready(name: str = name) -> bool:
-                report = await self.health(name)
-                seen[name] = report["reasons"]
-                return bool(report["ready"])
+                return bool((await self.health(name))["ready"])
 
-            seen: dict[str, Any] = {}
             try:
                 await until(ready, timeout=within, what=f"{name} to be ready", every=0.1)
             except AssertionError as error:
-                error.add_note(f"its reasons: {seen}")
+                await self._explain(error)
                 raise
+
+    async def _explain(self, error: AssertionError) -> None:
+        """Add what every running runner says and has: a fault test that fails once may not fail again."""
+        for name in self.live:
+            report = await self.health(name)
+            error.add_note(f"{name} owns {self.owned(name)}, reasons {report['reasons']}")
+            error.add_note(self.children[name].tail)
 
     # Judgement
 
