@@ -77,7 +77,7 @@ class Ownership:
         self._free_since: dict[ShardId, float] = {}
         self._orphans: frozenset[ShardId] = frozenset()
         self._rescues: Counter[ShardId] = Counter()
-        self._rescued_until: dict[ShardId, float] = {}
+        self._kept_until: dict[ShardId, float] = {}
         self._next_survey = 0.0
         self._failed_takes = 0
         self._take_after = 0.0
@@ -236,6 +236,7 @@ class Ownership:
             await self._membership.heartbeat()
         if self._planned_for is not self._membership.members:
             await self._replan()
+        await self._give_away()
         if Clock.boot() >= self._next_survey:
             self._next_survey = Clock.boot() + self._ttl / 3
             await self._survey()
@@ -351,14 +352,26 @@ class Ownership:
     # Seeing
 
     async def _replan(self) -> None:
-        """Place every shard anew and begin the hand-off of those that belong elsewhere."""
+        """Place every shard anew."""
         members = self._membership.members
         installed: Mapping[ShardId, Installed | None] = await self._keys.survey(self._shards)
         self._plan = plan_shards(self._groups, members, installed, self._clock.now_ms())
         self._planned_for = members
         self._rescues.clear()
-        for shard, owned in list(self._owned.items()):
-            if self._is_elsewhere(shard):
+        self._kept_until.clear()
+
+    async def _give_away(self) -> None:
+        """Begin to hand off what belongs elsewhere, if anybody can take it: a grant needs the database."""
+        now = Clock.boot()
+        misplaced = [
+            owned
+            for shard, owned in self._owned.items()
+            if self._is_elsewhere(shard)
+            and not owned.ending.is_set()
+            and now >= self._kept_until.get(shard, now)
+        ]
+        if misplaced and await self._fences.can_grant(timeout=self._ttl / 3):
+            for owned in misplaced:
                 owned.end(self._budget)
 
     def _is_elsewhere(self, shard: ShardId) -> bool:
@@ -377,21 +390,12 @@ class Ownership:
         self._orphans = frozenset(
             shard for shard, since in self._free_since.items() if now - since >= self._ttl
         )
-        self._return_rescued()
 
     def _note_rescue(self, shard: ShardId) -> None:
         """Keep it longer each time: its planned owner seems to be a member, and yet not able to take it."""
         keep = self._ttl * _KEEP_RESCUED * 2 ** min(self._rescues[shard], _MOST_DOUBLINGS)
         self._rescues[shard] += 1
-        self._rescued_until[shard] = Clock.boot() + keep
-
-    def _return_rescued(self) -> None:
-        for shard, until in list(self._rescued_until.items()):
-            owned = self._owned.get(shard)
-            if owned is None or not self._is_elsewhere(shard):
-                del self._rescued_until[shard]
-            elif Clock.boot() >= until:
-                owned.end(self._budget)
+        self._kept_until[shard] = Clock.boot() + keep
 
     def _members_changed(self, before: Mapping[str, Member]) -> None:
         now = self._membership.members

@@ -164,7 +164,12 @@ class Crew:
             raise
 
     def first(
-        self, name: str, after: float, *, of: Iterable[str] = (), where: Callable[[ChildEvent], bool] | None = None
+        self,
+        name: str,
+        after: float,
+        *,
+        of: Iterable[str] = (),
+        where: Callable[[ChildEvent], bool] | None = None,
     ) -> dict[str, ChildEvent]:
         """For each shard the first event of that name after a time, of whichever runner (or of those named)."""
         found: dict[str, ChildEvent] = {}

@@ -204,7 +204,9 @@ class FencedWriter(Cluster):
             await anyio.sleep(PULSE)
             written, self.written = self.written, Written()
             ownership = self.joined.ownership
-            owned = {} if ownership is None else {str(one.shard): one.fence for one in ownership.owned.values()}
+            owned = (
+                {} if ownership is None else {str(one.shard): one.fence for one in ownership.owned.values()}
+            )
             emit("pulse", since=since, redis=written.redis, database=written.database, owned=owned)
             since = Clock.boot()
 

@@ -37,16 +37,19 @@ async def recovered(crew: Crew, after: float) -> None:
 
 
 async def orphans_wait(crew: Crew, killed: float) -> list[str]:
-    """Without the database no grant is complete: what the dead runner owned stays free, and nothing is lost."""
-    theirs = [name for name in crew.names if name not in {**crew.owned("b"), **crew.owned("c")}]
+    """Without the database no grant is complete: what the dead runner owned stays free, the rest stays put.
+
+    Placement may want a few more shards elsewhere now; their owners keep them, for nobody could take them.
+    """
+    mine = {**crew.owned("b"), **crew.owned("c")}
+    theirs = [name for name in crew.names if name not in mine]
     assert theirs
     await until(
         lambda: Clock.boot() > killed + 2.5 * crew.ttl, what="the dead runner's leases to have ended long ago"
     )
     assert not crew.first("gained", killed)
-    kept = {**crew.owned("b"), **crew.owned("c")}
     later = Clock.boot()
-    await until(lambda: crew.accepted("redis", later) >= set(kept), what="present owners go on")
+    await until(lambda: crew.accepted("redis", later) >= set(mine), what="present owners go on")
     return theirs
 
 
@@ -54,6 +57,7 @@ async def orphans_wait(crew: Crew, killed: float) -> list[str]:
 async def test_a_database_away_for_longer_than_the_leases(
     own: Crew, private_postgres: PostgresServer, how: str
 ) -> None:
+    own.shards = 16
     await in_order(own)
     private_postgres.pause() if how == "standing still" else private_postgres.kill()
     theirs = await orphans_wait(own, await own.kill("a"))
@@ -89,7 +93,9 @@ async def test_every_session_of_the_database_is_ended(own: Crew, private_postgre
     await recovered(own, killed)
 
 
-async def test_one_lost_grant(own: Crew, private_postgres: PostgresServer, private_valkey: RedisServer) -> None:
+async def test_one_lost_grant(
+    own: Crew, private_postgres: PostgresServer, private_valkey: RedisServer
+) -> None:
     await own.join("a")
     await own.shared()
     async with Proxy.to("127.0.0.1", private_postgres.port, speaks="postgres") as proxy:

@@ -48,9 +48,7 @@ async def grants_of_a_takeover(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "hanging"])
-async def test_one_of_three_away_changes_nothing(
-    in_order: Crew, nodes: list[RedisServer], how: str
-) -> None:
+async def test_one_of_three_away_changes_nothing(in_order: Crew, nodes: list[RedisServer], how: str) -> None:
     assert [leases(node) for node in nodes] == [8, 8, 8]
     begin = Clock.boot()
     nodes[1].kill() if how == "killed" else nodes[1].pause()
@@ -70,7 +68,8 @@ async def test_two_of_three_down_no_grants_and_a_clear_health(
     nodes[0].kill()
     nodes[2].kill()
     await until(
-        lambda: set(in_order.names) <= set(in_order.first("lost", down)), what="everybody steps down by itself"
+        lambda: set(in_order.names) <= set(in_order.first("lost", down)),
+        what="everybody steps down by itself",
     )
     lost = Clock.boot()
     report = await in_order.health("a")

@@ -70,15 +70,19 @@ async def test_a_stopped_runner_that_wakes_can_write_nowhere(crew: Crew, ttl: fl
     assert woken - stopped >= 2 * ttl
     for store in STORES:
         await until(
-            lambda store=store: set(stale)
-            <= set(crew.first("refused", woken, of=("a",), where=lambda e: e["store"] == store)),
+            lambda store=store: (
+                set(stale)
+                <= set(crew.first("refused", woken, of=("a",), where=lambda e: e["store"] == store))
+            ),
             what=f"every stale write refused in {store}",
         )
     await until(
         lambda: set(stale) <= set(crew.first("lost", woken, of=("a",))), what="it steps down by itself"
     )
     assert not any(
-        crew.first("lost", woken, of=("a",), where=lambda e: stale.get(e["shard"]) == e["fence"])[shard]["handed_off"]
+        crew.first("lost", woken, of=("a",), where=lambda e: stale.get(e["shard"]) == e["fence"])[shard][
+            "handed_off"
+        ]
         for shard in stale
     )
     await crew.shared()

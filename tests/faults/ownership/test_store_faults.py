@@ -68,7 +68,9 @@ async def test_a_server_that_hangs_for_longer_than_the_leases(
     await in_order(crew)
     private_valkey.pause()
     hung = Clock.boot()
-    await until(lambda: set(crew.names) <= set(crew.first("lost", hung)), what="everybody steps down by itself")
+    await until(
+        lambda: set(crew.names) <= set(crew.first("lost", hung)), what="everybody steps down by itself"
+    )
     private_valkey.resume()
     await recovered(crew, Clock.boot(), fence_changes=4)
 
@@ -131,7 +133,9 @@ async def test_a_lagging_replica_is_promoted(crew: Crew) -> None:
             await crew.close()
 
 
-@pytest.mark.parametrize("verb", ["lease/acquire", "fence/install", "lease/renew", "lease/release", "fence/check"])
+@pytest.mark.parametrize(
+    "verb", ["lease/acquire", "fence/install", "lease/renew", "lease/release", "fence/check"]
+)
 async def test_one_lost_reply(crew: Crew, private_valkey: RedisServer, verb: str) -> None:
     await crew.join("a", "b")
     await crew.shared()
@@ -170,9 +174,7 @@ async def test_a_runner_cut_off_from_redis_alone(crew: Crew, private_valkey: Red
         mine = crew.owned("a")
         with proxy.cut() as cut:
             begin = Clock.boot()
-            await until(
-                lambda: set(mine) <= set(crew.first("gained", begin, of=("b",))), what="b takes all"
-            )
+            await until(lambda: set(mine) <= set(crew.first("gained", begin, of=("b",))), what="b takes all")
             await until(lambda: set(mine) <= set(crew.first("lost", begin, of=("a",))), what="a steps down")
             cut.assert_fired()
         await recovered(crew, Clock.boot(), fence_changes=len(mine))
