@@ -29,6 +29,7 @@ from redis_cluster_kit.testing.checkers import (
 
 PROGRAM = f"{Path(__file__).with_name('fenced_writer.py')}:main"
 STORES = ("redis", "database")
+Where = Callable[[ChildEvent], bool]
 
 
 @dataclass
@@ -169,9 +170,9 @@ class Crew:
         after: float,
         *,
         of: Iterable[str] = (),
-        where: Callable[[ChildEvent], bool] | None = None,
+        where: Where | None = None,
     ) -> dict[str, ChildEvent]:
-        """For each shard the first event of that name after a time, of whichever runner (or of those named)."""
+        """For each shard the first event of that name after a time, of any runner or of those named."""
         found: dict[str, ChildEvent] = {}
         for runner in of or self.children:
             for event in self.children[runner].events:

@@ -1,4 +1,4 @@
-"""A database that stands still, dies, is slow or loses one answer: owners go on, orphans wait, fences hold."""
+"""A database that stands still, dies, is slow or loses an answer: owners go on, orphans wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.embedded import PostgresServer, RedisServer
+from redis_cluster_kit.embedded import PostgresServer
 from redis_cluster_kit.testing import Proxy, statement, until
 
 from .crew import Crew
@@ -93,9 +93,7 @@ async def test_every_session_of_the_database_is_ended(own: Crew, private_postgre
     await recovered(own, killed)
 
 
-async def test_one_lost_grant(
-    own: Crew, private_postgres: PostgresServer, private_valkey: RedisServer
-) -> None:
+async def test_one_lost_grant(own: Crew, private_postgres: PostgresServer) -> None:
     await own.join("a")
     await own.shared()
     async with Proxy.to("127.0.0.1", private_postgres.port, speaks="postgres") as proxy:

@@ -1,4 +1,4 @@
-"""Three independent servers hold the leases: one may go, two may not, and none may forget with consequences."""
+"""Three independent servers hold the leases: one may go, two may not, and any may forget."""
 
 from __future__ import annotations
 

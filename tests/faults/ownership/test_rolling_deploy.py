@@ -1,4 +1,4 @@
-"""A rolling deploy: a runner that serves more, or fewer, types joins, takes its share, and nothing it lacks."""
+"""A rolling deploy: a runner that serves more types, or fewer, takes its share and nothing it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data Redis that forgets, falls back, restarts, answers late or not at all: fences hold, and all recovers."""
+"""A data Redis that forgets, falls back, restarts, answers late or never: fences hold, all recovers."""
 
 from __future__ import annotations
 
