@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,13 +128,8 @@ class Crew:
 
     def accepted(self, store: str, after: float) -> set[str]:
         """The shards of which running runners wrote since then."""
-        return {
-            shard
-            for child in self.live.values()
-            for event in reversed(child.events)
-            if event.name == "pulse" and event["since"] >= after
-            for shard in event[store]
-        }
+        pulses = (event for child in self.live.values() for event in _since(child.events, after))
+        return {shard for pulse in pulses if pulse.name == "pulse" for shard in pulse[store]}
 
     async def serves(
         self, after: float | None = None, *, within: float = 30.0, stores: Iterable[str] = STORES
@@ -228,6 +223,14 @@ class Crew:
         ]
         spans = ownership_spans(events, ends=ends)
         return recovery(spans, shards=self.names, begin=begin, until=until, bound=bound)
+
+
+def _since(events: list[ChildEvent], begin: float) -> Iterator[ChildEvent]:
+    """The events since then, and of pulses those that tell of nothing earlier."""
+    for event in reversed(events):
+        if event.fields.get("since", event.t_boot) < begin:
+            return
+        yield event
 
 
 def judge(history: History) -> Verdict:

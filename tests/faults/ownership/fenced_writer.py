@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -218,7 +219,8 @@ class FencedWriter(Cluster):
                 emit("health", ready=report.ready, reasons=report.reasons)
             elif command["do"] == "stall":
                 emit("stalling")
-                time.sleep(command["seconds"])  # the event loop stands still, and other threads do not
+                while not Path(command["until"]).exists():
+                    time.sleep(0.01)  # the event loop stands still, and other threads do not
 
 
 def record_grants(recorder: Recorder) -> None:
