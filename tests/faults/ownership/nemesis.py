@@ -20,14 +20,9 @@ from redis_cluster_kit.testing import FactNeverCameError, Proxy, Verdict, comman
 from .crew import Crew
 
 RECOVERY = 60.0
-VERBS = (
-    "lease/acquire",
-    "lease/renew",
-    "lease/release",
-    "fence/install",
-    "fence/check",
-    "membership/heartbeat",
-)
+OF_LEASES = ("lease/acquire", "lease/renew", "lease/release")
+OF_DATA = ("fence/install", "fence/check", "membership/heartbeat", "state/write")
+ALWAYS_SENT = "membership/heartbeat"
 Fault = Callable[[], Awaitable[int]]
 
 
@@ -173,8 +168,8 @@ class Nemesis:
         return int(str(self.redis.call("DEL", str(self.chance.choice(found))))) if found else 1
 
     async def flush_scripts(self) -> int:
-        renew = Script.load("membership/heartbeat").sha
-        await until(lambda: self.redis.call("SCRIPT", "EXISTS", renew) == [1], timeout=30, what="a heartbeat")
+        sha = Script.load(ALWAYS_SENT).sha
+        await until(lambda: self.redis.call("SCRIPT", "EXISTS", sha) == [1], timeout=30, what="a heartbeat")
         self.redis.call("SCRIPT", "FLUSH", "SYNC")
         return 1
 
@@ -233,13 +228,14 @@ class Nemesis:
         return rule.count
 
     async def lose_reply(self) -> int:
-        rule = self.to_redis.lose_reply(command(sha=Script.load(self.chance.choice(VERBS)).sha))
+        verb = self.chance.choice(OF_DATA if self.nodes else OF_LEASES + OF_DATA)
+        rule = self.to_redis.lose_reply(command(sha=Script.load(verb).sha))
         with rule:
             await anyio.sleep(self.span(1.0, 1.0))
-            if not rule.count:  # nobody had a reason to send it: take what is always sent
+            if not rule.count:  # nobody had a reason to send it
                 rule.lift()
-                rule = self.to_redis.lose_reply(command(sha=Script.load("lease/renew").sha))
-                await until(lambda: rule.count, timeout=30, what="a renewal")
+                rule = self.to_redis.lose_reply(command(sha=Script.load(ALWAYS_SENT).sha))
+                await until(lambda: rule.count, timeout=30, what="a heartbeat")
         return rule.count
 
 
