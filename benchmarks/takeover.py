@@ -162,7 +162,7 @@ def owned(child: ChildProcess) -> set[int]:
 
 
 async def kill_trial(runners: Runners, phase: float) -> list[float]:
-    """SIGKILL: from the kill to each shard's next owner. `phase` from 0 to 1: how far between two renewals."""
+    """SIGKILL: from the kill to each shard's next owner. `phase`, 0 to 1: how far between two renewals."""
     await runners.fill_up()
     await anyio.sleep(phase * LeaseSettings().renew_every.total_seconds())
     victim = runners.oldest()

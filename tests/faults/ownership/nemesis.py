@@ -28,7 +28,7 @@ Fault = Callable[[], Awaitable[int]]
 
 @dataclass
 class Tally:
-    """One fault's runs: what was proven to have fired, and how long everything took to be written again."""
+    """One fault's runs: what was proven to have fired, and how long after its end all was written again."""
 
     runs: int = 0
     fired: int = 0
@@ -97,16 +97,22 @@ class Nemesis:
         async with anyio.create_task_group() as tasks:
             for name in names:
                 tasks.start_soon(self._do, name)
-        over = Clock.boot()
-        await self.come_back()
-        try:
-            seen = await self.crew.serves(over, within=RECOVERY)
-        except FactNeverCameError as error:
-            error.add_note(f"after {' and '.join(names)}")
-            raise
+        took = await self.recover(" and ".join(names))
         for name in names:
-            self.tallies[name].recoveries.append(seen - over)
-        self.say(f"{' and '.join(names)}: all shards written again {seen - over:.2f} s later")
+            self.tallies[name].recoveries.append(took)
+
+    async def recover(self, what: str) -> float:
+        """Replace who is gone; return how long after the fault running runners had written every shard."""
+        over = Clock.boot()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.come_back)
+            try:
+                seen = await self.crew.serves(over, within=RECOVERY)
+            except FactNeverCameError as error:
+                error.add_note(f"after {what}")
+                raise
+        self.say(f"{what}: all shards written again {seen - over:.2f} s later")
+        return seen - over
 
     async def _do(self, name: str) -> None:
         fired = await self.faults()[name]()
@@ -139,7 +145,6 @@ class Nemesis:
 
     async def kill(self) -> int:
         await self.crew.kill(self.victim())
-        await anyio.sleep(self.span(0.0, 2.0))
         return 1
 
     async def terminate(self) -> int:
