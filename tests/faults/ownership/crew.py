@@ -44,7 +44,7 @@ class Crew:
     ttl: float = 1.0
     nodes: Sequence[str] = ()
     pythonpath: Sequence[Path] = ()
-    pause: float = 0.04
+    pause: float = 0.08
     children: dict[str, ChildProcess] = field(default_factory=dict[str, ChildProcess])
     stopped: set[str] = field(default_factory=set[str])
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)

@@ -16,7 +16,7 @@ from .nemesis import Nemesis
 
 pytestmark = pytest.mark.faults
 
-SHORT = 12.0
+SHORT = 8.0
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_a_few_seconds_of_random_faults(
         await crew.healthy()
         verdict = crew.verdict()
         print(nemesis.report(verdict))
-        verdict.require(ordered_pairs=1000, commits=500, fence_changes=8, loads=16)
+        verdict.require(ordered_pairs=300, commits=200, fence_changes=8, loads=16)
 
 
 @pytest.mark.long
