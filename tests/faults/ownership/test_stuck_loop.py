@@ -27,6 +27,7 @@ RENEWED_BY_A_THREAD = Mutant(
             leases._nodes = [Lanes(node.url, RedisSettings(), role="lease") for node in self._leases._nodes]
             while True:
                 await leases.renew(list(self._owned))
+                print("a thread renews")
                 await asyncio.sleep(self._ttl / 10)
 
         if not hasattr(self, "_thread"):
@@ -39,11 +40,12 @@ RENEWED_BY_A_THREAD = Mutant(
 )
 
 
-async def stall(crew: Crew, way_out: Path) -> tuple[float, dict[str, int]]:
-    """Stop the event loop of `a`, and nothing else of it; return since when, and what it owned."""
+async def stall(crew: Crew, way_out: Path, once: str = "") -> tuple[float, dict[str, int]]:
+    """Stop the event loop of `a`, once it has said so; return since when, and what it owned."""
     await crew.join("a", "b")
     await crew.shared()
     await crew.serves()
+    await until(lambda: once in crew.children["a"].tail, what=once)
     owned = crew.owned("a")
     await crew.children["a"].send({"do": "stall", "until": str(way_out)})
     begin = (await crew.children["a"].wait_for("stalling")).t_boot
@@ -60,13 +62,13 @@ async def test_a_stuck_loop_loses_its_shards(crew: Crew, tmp_path: Path) -> None
     await until(lambda: set(owned) <= set(crew.first("lost", begin, of=("a",))), what="it steps down")
     await crew.shared()
     crew.spans_verdict(begin, Clock.boot(), 30, {"a": begin}).require(shards=8, gaps=len(owned))
-    crew.verdict().require(ordered_pairs=100, commits=100, fence_changes=len(owned))
+    crew.verdict().require(ordered_pairs=50, commits=30, fence_changes=len(owned))
 
 
 async def test_a_renewing_thread_is_caught(crew: Crew, tmp_path: Path) -> None:
     crew.pythonpath = [mutated_tree(RENEWED_BY_A_THREAD, tmp_path / "mutant")]
     crew.ttl = 2.0  # a busy machine must not take away what the thread is to keep
-    begin, owned = await stall(crew, tmp_path / "go on")
+    begin, owned = await stall(crew, tmp_path / "go on", once="a thread renews")
     bound = 2 * (crew.ttl + 1)
     await until(lambda: Clock.boot() > begin + bound + 1, what="twice what a takeover may take")
     assert not set(owned) & set(crew.first("gained", begin, of=("b",)))
