@@ -297,10 +297,10 @@ def reference_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _slot(hash_tag: str) -> int:
+    """Return the Cluster slot of every key with `{hash_tag}`: its CRC16 (the XMODEM one) modulo 16384."""
+    return crc_hqx(hash_tag.encode(), 0) % 16_384
+
+
 def _escape(text: str) -> str:
     return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)
-
-
-def _slot(hash_tag: str) -> int:
-    # What `redis.crc` computes too, whose import brings the whole client along: a quarter of the kit's own.
-    return crc_hqx(hash_tag.encode(), 0) % 16_384
