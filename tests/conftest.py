@@ -27,6 +27,8 @@ from redis_cluster_kit.embedded import (
 )
 from redis_cluster_kit.redis_access.keyspace import kind_of
 
+pytest_plugins = ["redis_cluster_kit.testing.pytest_plugin"]
+
 AnyRedis: TypeAlias = RedisServer | RedisClusterServers
 
 # A loaded machine is slow now and then: that is no fault of an example.
@@ -36,6 +38,22 @@ settings.load_profile("kit")
 _DEBUG = ("--enable-debug-command", "local")
 _REDIS_FIXTURES = {"valkey": "valkey", "redis": "redis7", "valkey-cluster": "valkey_cluster"}
 _SHARED = {*_REDIS_FIXTURES.values(), "redis_server", "tls_redis"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--long` and `--minutes`: what `nox -s faults` runs and `nox -s tests` skips."""
+    group = parser.getgroup("redis_cluster_kit")
+    group.addoption("--long", action="store_true", help="run the tests marked `long` too")
+    group.addoption("--minutes", type=float, default=5.0, help="how long a `long` test goes on")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what takes minutes unless it is asked for."""
+    if config.getoption("--long"):
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="takes minutes: --long"))
 
 
 @pytest.fixture(scope="session")

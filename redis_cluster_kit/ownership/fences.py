@@ -34,12 +34,20 @@ class FenceRegister(Protocol):
         """Return a new fence for each shard: above every one granted before, at least the one proposed."""
         ...
 
+    async def read(self, group: str, shards: Iterable[int], *, timeout: float) -> dict[int, tuple[int, str]]:
+        """Return the fence and nonce of those shards that were ever granted."""
+        ...
+
 
 class FenceSource(Protocol):
     """Gives a runner's leased shards their fences."""
 
     async def establish(self, shards: Iterable[ShardId], *, timeout: float) -> dict[ShardId, int]:
         """Return the shards whose new fence is installed; those whose lease was lost are missing."""
+        ...
+
+    async def can_grant(self, *, timeout: float) -> bool:
+        """Return whether fences could be had now, as far as one can see."""
         ...
 
 
@@ -190,6 +198,14 @@ class RegisteredFences:
                     proposals[shard] = int(outcome.fields[0]) + 1
         return established
 
+    async def can_grant(self, *, timeout: float) -> bool:
+        """Return whether the register answers."""
+        try:
+            await self._register.read("", (), timeout=timeout)
+        except PersistenceFailedError:
+            return False
+        return True
+
     async def _grant(self, proposals: Mapping[ShardId, int], deadline: float) -> dict[ShardId, int]:
         fences: dict[ShardId, int] = {}
         for group in sorted({shard.group for shard in proposals}):
@@ -217,6 +233,10 @@ class WeakFences:
         return {
             shard: int(outcome.fields[0]) for shard, outcome in answers.items() if outcome.word == "installed"
         }
+
+    async def can_grant(self, *, timeout: float) -> bool:  # noqa: ARG002 - nothing but Redis is needed
+        """Return True: a runner that sees its leases sees its fences."""
+        return True
 
 
 def _installed(outcome: Outcome) -> Installed | None:

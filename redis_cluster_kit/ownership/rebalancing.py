@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -31,6 +32,9 @@ from .plan import incomparable_types, plan_shards
 logger = logging.getLogger(__name__)
 
 CHECK_EVERY = 0.5
+_KEEP_RESCUED = 4
+"""For how many TTLs a shard is kept that its planned owner did not take; then that one may try again."""
+_MOST_DOUBLINGS = 6
 _LEAVE_TIMEOUT = 2.0
 
 
@@ -70,8 +74,10 @@ class Ownership:
         self._closing: dict[ShardId, tuple[OwnedShard, bool]] = {}
         self._plan: dict[ShardId, str] = {}
         self._planned_for: Mapping[str, Member] | None = None
-        self._free_before: frozenset[ShardId] = frozenset()
+        self._free_since: dict[ShardId, float] = {}
         self._orphans: frozenset[ShardId] = frozenset()
+        self._rescues: Counter[ShardId] = Counter()
+        self._kept_until: dict[ShardId, float] = {}
         self._next_survey = 0.0
         self._failed_takes = 0
         self._take_after = 0.0
@@ -235,6 +241,7 @@ class Ownership:
             await self._membership.heartbeat()
         if self._planned_for is not self._membership.members:
             await self._replan()
+        await self._give_away()
         if Clock.boot() >= self._next_survey:
             self._next_survey = Clock.boot() + self._ttl / 3
             await self._survey()
@@ -262,6 +269,8 @@ class Ownership:
         wanted = [shard for shard in {*self.missing, *self._orphans} if self._is_untouched(shard)]
         if wanted:
             await self._take(wanted)
+        else:
+            self.trouble.pop("fence grants", None)
 
     def _is_untouched(self, shard: ShardId) -> bool:
         return shard not in self._owned and shard not in self._closing
@@ -292,13 +301,14 @@ class Ownership:
     def _back_off(self, *, failed: bool) -> None:
         self._failed_takes = self._failed_takes + 1 if failed else 0
         if failed:
-            most = min(self._ttl, 0.1 * 2**self._failed_takes)
+            most = min(self._ttl, 0.1 * 2 ** min(self._failed_takes, _MOST_DOUBLINGS))
             self._take_after = Clock.boot() + random.uniform(most / 2, most)
 
     def _begin(self, owned: OwnedShard) -> None:
         assert self._tasks is not None
         self._owned[owned.shard] = owned
-        self._orphans -= {owned.shard}
+        if self._is_elsewhere(owned.shard):
+            self._note_rescue(owned.shard)
         self._publish(ShardGained(owned.shard, owned.fence))
         self._tasks.start_soon(self._hold, owned)
 
@@ -325,37 +335,72 @@ class Ownership:
         batch = dict(self._closing)
         if not batch:
             return
+        successors = {self._plan.get(shard, self._runner_id) for shard in batch} - {self._runner_id}
         try:
             clean = {shard: owned.fence for shard, (owned, was_clean) in batch.items() if was_clean}
             if clean:
                 await self._keys.close(clean)
+        except PersistenceFailedError as error:
+            # No reason to be unready: the fences stand, only that they ended cleanly is not known.
+            logger.warning("the clean end of %d fences was not noted: %s", len(batch), error)
         finally:
             await self._leases.release(batch)
             for shard in batch:
                 self._closing.pop(shard, None)
             self._wake.set()
             self._emptied.set()
-        successors = {self._plan.get(shard, self._runner_id) for shard in batch} - {self._runner_id}
-        await self._inbox.nudge(successors & self._membership.members.keys(), "free")
+        try:
+            await self._inbox.nudge(successors & self._membership.members.keys(), "free")
+        except PersistenceFailedError as error:
+            logger.warning("nobody was nudged to take %d shards: %s", len(batch), error)
 
     # Seeing
 
     async def _replan(self) -> None:
-        """Place every shard anew and begin the hand-off of those that belong elsewhere."""
+        """Place every shard anew."""
         members = self._membership.members
         installed: Mapping[ShardId, Installed | None] = await self._keys.survey(self._shards)
         self._plan = plan_shards(self._groups, members, installed, self._clock.now_ms())
         self._planned_for = members
-        for shard, owned in list(self._owned.items()):
-            if self._plan.get(shard, self._runner_id) != self._runner_id:
+        self._rescues.clear()
+        self._kept_until.clear()
+
+    async def _give_away(self) -> None:
+        """Begin to hand off what belongs elsewhere, if anybody can take it: a grant needs the database."""
+        now = Clock.boot()
+        misplaced = [
+            owned
+            for shard, owned in self._owned.items()
+            if self._is_elsewhere(shard)
+            and not owned.ending.is_set()
+            and now >= self._kept_until.get(shard, now)
+        ]
+        if misplaced and await self._fences.can_grant(timeout=self._ttl / 3):
+            for owned in misplaced:
                 owned.end(self._budget)
 
+    def _is_elsewhere(self, shard: ShardId) -> bool:
+        return self._plan.get(shard, self._runner_id) != self._runner_id
+
     async def _survey(self) -> None:
-        """Look for shards that stay free although somebody should own them; anyone may take those."""
+        """Look for shards that stay free although somebody should own them; anyone may take those.
+
+        Free for a whole TTL, and seen so by every look in between: one that failed begins the count anew, or
+        an outage that frees every shard would let whoever comes first take all of them.
+        """
+        seen, self._free_since, self._orphans = self._free_since, {}, frozenset()
         owners = await self._leases.owners(self._shards)
-        free = frozenset(shard for shard, owner in owners.items() if owner is None)
-        self._orphans = free & self._free_before
-        self._free_before = free
+        now = Clock.boot()
+        self._free_since = {shard: seen.get(shard, now) for shard, who in owners.items() if who is None}
+        self._orphans = frozenset(
+            shard for shard, since in self._free_since.items() if now - since >= self._ttl
+        )
+
+    def _note_rescue(self, shard: ShardId) -> None:
+        """Keep it longer each time: its planned owner seems to be a member, and yet not able to take it."""
+        keep = self._ttl * _KEEP_RESCUED * 2 ** min(self._rescues[shard], _MOST_DOUBLINGS)
+        self._rescues[shard] += 1
+        self._kept_until[shard] = Clock.boot() + keep
 
     def _members_changed(self, before: Mapping[str, Member]) -> None:
         now = self._membership.members

@@ -59,7 +59,16 @@ def moved(before: dict[int, str], after: dict[int, str]) -> int:
     return sum(1 for shard in before if before[shard] != after[shard])
 
 
-def test_a_leaving_runner_moves_its_shards_and_at_most_eight_percent_more() -> None:
+def few(extra: list[int]) -> None:
+    """Of 100 shards: 4 on average, at most 8 in nine changes of ten, and never many more."""
+    ordered = sorted(extra)
+    assert ordered[0] >= 0
+    assert sum(extra) / len(extra) <= 5
+    assert ordered[len(ordered) * 9 // 10] <= 8
+    assert ordered[-1] <= 15
+
+
+def test_a_leaving_runner_moves_its_shards_and_few_more() -> None:
     extra = []
     for size in range(2, 13):
         for seed in range(12):
@@ -67,11 +76,10 @@ def test_a_leaving_runner_moves_its_shards_and_at_most_eight_percent_more() -> N
             before = assign("default", 100, runners_of(ids))
             after = assign("default", 100, runners_of(ids[1:]))
             extra.append(moved(before, after) - counts(before)[ids[0]])
-    assert max(extra) >= 0
-    assert sum(extra) / len(extra) <= 8
+    few(extra)
 
 
-def test_a_joining_runner_takes_its_share_and_at_most_eight_percent_more() -> None:
+def test_a_joining_runner_takes_its_share_and_few_more_move() -> None:
     extra = []
     for size in range(1, 12):
         for seed in range(12):
@@ -79,7 +87,34 @@ def test_a_joining_runner_takes_its_share_and_at_most_eight_percent_more() -> No
             before = assign("default", 100, runners_of(ids[1:]))
             after = assign("default", 100, runners_of(ids))
             extra.append(moved(before, after) - counts(after)[ids[0]])
-    assert sum(extra) / len(extra) <= 8
+    few(extra)
+
+
+@settings(max_examples=60)
+@given(
+    ids=st.lists(st.text("abcdef0123456789", min_size=4, max_size=12), min_size=2, max_size=12, unique=True)
+)
+def test_whatever_the_names_few_shards_move_beyond_those_that_must(ids: list[str]) -> None:
+    with_all = assign("default", 100, runners_of(ids))
+    without_one = assign("default", 100, runners_of(ids[1:]))
+    assert 0 <= moved(with_all, without_one) - counts(with_all).get(ids[0], 0) <= 20
+
+
+@settings(max_examples=60)
+@given(
+    ids=names,
+    served=st.lists(st.frozensets(st.sampled_from("abc")), min_size=12, max_size=12),
+    wants=st.dictionaries(st.integers(0, 99), st.frozensets(st.sampled_from("abc"), min_size=1), max_size=40),
+)
+def test_whatever_is_wanted_goes_to_those_that_serve_most_of_it(
+    ids: list[str], served: list[frozenset[str]], wants: dict[int, frozenset[str]]
+) -> None:
+    runners = [Candidate(name, 1.0, types) for name, types in zip(ids, served, strict=False)]
+    serves = {runner.runner_id: runner.serves for runner in runners}
+    plan = assign("default", 100, runners, wants)
+    assert sorted(plan) == list(range(100))
+    for shard, wanted in wants.items():
+        assert len(serves[plan[shard]] & wanted) == max(len(types & wanted) for types in serves.values())
 
 
 def test_another_process_places_the_same() -> None:
