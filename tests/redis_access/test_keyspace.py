@@ -29,6 +29,7 @@ def _keys(keyspace: Keyspace, shard: ShardId, name: str, id: str = "1") -> dict[
         "version": keyspace.version,
         "born": keyspace.born,
         "machines": keyspace.machines,
+        "probe": keyspace.probe,
         "lease": keyspace.lease(shard),
         "fence": keyspace.fence(shard),
         "inbox": keyspace.inbox(new_runner_id(name, "0123456789ab"), partition),
