@@ -11,6 +11,7 @@ from binascii import crc_hqx
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from shlex import quote
 
 from redis_cluster_kit.identity import ShardId, check_name
 
@@ -30,7 +31,7 @@ class KeyKind:
 
     def command(self, key: str) -> str:
         """Return the redis-cli command that reads `key`, one of this kind."""
-        quoted = f"'{key}'"  # the braces mean something to a shell
+        quoted = quote(key)  # the braces mean something to a shell
         return self.look.replace("…", quoted) if "…" in self.look else f"{self.look} {quoted}"
 
 
@@ -289,7 +290,7 @@ class Keyspace:
         ]
 
     def example(self, kind: KeyKind, shard: ShardId, names: Mapping[str, str]) -> str:
-        """Return a key of this kind with its real tag; what neither `shard` nor `names` gives stays as it is."""
+        """Return a key of this kind with its real tag; what neither `shard` nor `names` gives stays."""
         known = {"group": shard.group, "shard": str(shard.number), **names}
         rest = _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), kind.shape)
         return f"{self._tags[self.partition(shard) if '<shard>' in kind.shape else 0]}{rest}"

@@ -1,0 +1,133 @@
+"""`rck demo`: starts the servers and the pods, lets the story be told, and sums up."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import click
+
+from redis_cluster_kit.cli import output
+from redis_cluster_kit.cli.commands import PROBLEM, CannotError, Command, json_option
+from redis_cluster_kit.cli.stores import open_cluster, read_settings
+from redis_cluster_kit.clock import Clock
+from redis_cluster_kit.embedded import RedisServer, ServerStartError
+
+from .pods import NAMESPACE, Pods
+from .story import Promise, Story
+from .view import Live, Plain, Scene, Silent
+from .watching import Watcher
+
+_CLOSING = """
+What you have just seen: processes that own a cluster's shards together, through leases in Redis and fences in
+a database. The killed one could not say goodbye, so its shards waited until its leases ended, and were then
+taken by whoever was there. The polite one gave its shards away first. Each new owner got a higher fence, and
+with it every write of the owner before is refused: had the killed process only been asleep, it could not have
+changed anything any more.
+"""
+
+
+class Stores(NamedTuple):
+    """Where the demo's servers are."""
+
+    redis: str
+    database: str
+
+
+@click.command(cls=Command)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 300),
+    default=20.0,
+    show_default=True,
+    help="About how long it lasts; it takes longer if that is too short for what happens.",
+)
+@click.option("--pods", type=click.IntRange(2, 20), default=3, show_default=True, help="How many begin.")
+@click.option("--no-kill", is_flag=True, help="Leave the SIGKILL out.")
+@json_option
+@click.pass_context
+def demo(context: click.Context, *, seconds: float, pods: int, no_kill: bool, as_json: bool) -> None:
+    """Show a cluster of real processes: one is killed, one joins, one leaves.
+
+    It starts its own Valkey and SQLite file, needs nothing else and leaves nothing behind. The lease TTL is
+    5 s, or RCK_LEASE_TTL. Exit code 1 if a promise was broken.
+    """
+    began = Clock.boot()
+    view: Silent | Plain | Live = Silent() if as_json else Live() if output.is_terminal() else Plain()
+    ttl = read_settings().lease.ttl
+    story = anyio.run(perform, view, pods, began + seconds, ttl, not no_kill)
+    took = Clock.boot() - began
+    if as_json:
+        output.show_json(as_data(story, view, took))
+    else:
+        sum_up(story.promises, took)
+    if not all(promise.kept for promise in story.promises):
+        context.exit(PROBLEM)
+
+
+async def perform(
+    view: Silent | Plain | Live, count: int, until: float, ttl: timedelta, with_kill: bool
+) -> Story:
+    """Set the stage, and play."""
+    view.say("a Valkey server and an SQLite file are made")
+    async with _servers() as stores, Pods(stores.redis, stores.database, ttl) as pods:
+        view.say(f"{count} pods start, each a process of its own")
+        await pods.start(count)
+        async with open_cluster(stores.redis, NAMESPACE) as side, anyio.create_task_group() as tasks:
+            watcher = Watcher(side, await side.look())
+            if isinstance(view, Plain | Live):
+                view.scene = Scene(pods, lambda: watcher.latest)
+            tasks.start_soon(watcher.watch)
+            if isinstance(view, Live):
+                tasks.start_soon(view.draw)
+            story = Story(pods, watcher, view, ttl, until, with_kill)
+            await story.tell()
+            tasks.cancel_scope.cancel()
+    return story
+
+
+@asynccontextmanager
+async def _servers() -> AsyncGenerator[Stores]:
+    """A server dies with the thread that started it: this one, which lasts."""
+    with tempfile.TemporaryDirectory(prefix="rck-demo-") as folder:
+        try:
+            server = RedisServer.start()
+        except ServerStartError as error:
+            raise CannotError(str(error)) from error
+        try:
+            yield Stores(server.url, f"sqlite+aiosqlite:///{Path(folder) / 'demo.db'}")
+        finally:
+            server.stop()
+
+
+def sum_up(promises: list[Promise], took: float) -> None:
+    """Print what was promised and what was seen."""
+    click.echo("")
+    for promise in promises:
+        verdict = click.style("kept  ", fg="green") if promise.kept else click.style("BROKEN", fg="red")
+        limit = "" if promise.limit is None else f" (promised: {promise.limit:g} s)"
+        click.echo(f"{verdict} {promise.promise}: {promise.seen}{limit}")
+    click.echo(_CLOSING)
+    click.echo(f"It took {took:.1f} s.")
+
+
+def as_data(story: Story, view: Silent, took: float) -> dict[str, object]:
+    """Return what `--json` prints."""
+    return {
+        "kept": all(promise.kept for promise in story.promises),
+        "promises": story.promises,
+        "lease_ttl": story.ttl.total_seconds(),
+        "takeover_seconds": story.takeover and story.takeover._asdict(),
+        "hand_off_seconds": story.hand_off and story.hand_off._asdict(),
+        "pods": [
+            {"pod": pod.name, "runner": pod.runner, "pid": pod.child.pid, "state": pod.state}
+            for pod in story.pods.all
+        ],
+        "told": [{"at": at, "text": text} for at, text in view.said],
+        "took": round(took, 2),
+    }

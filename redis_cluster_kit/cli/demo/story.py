@@ -1,0 +1,211 @@
+"""What happens in the demo, step by step, and what is promised meanwhile.
+
+A step acts on the pods, waits for what must follow, and says what it saw. Each promise is measured where it
+is at stake and judged at the end. A new act is one more step in `acts`, and one more promise in `judge`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import anyio
+
+from redis_cluster_kit.clock import Clock
+from redis_cluster_kit.observe import Snapshot
+
+from .pods import Pod, Pods
+from .view import View
+from .watching import Spread, Watcher, grants, losses, unordered, waits
+
+HAND_OFF_LIMIT = 1.0
+_SETTLE_WITHIN = 15.0
+_SHORTEST_LINGER = 0.3
+_LONGEST_LINGER = 4.0
+
+Act = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What was promised, and what was seen. `measured` and `limit` are seconds, None where none apply."""
+
+    promise: str
+    kept: bool
+    seen: str
+    measured: float | None = None
+    limit: float | None = None
+
+
+@dataclass(slots=True)
+class Story:
+    """One performance. `tell()` plays it; `promises` then holds what came of them."""
+
+    pods: Pods
+    watcher: Watcher
+    view: View
+    ttl: timedelta
+    until: float
+    """When it should end, on the boot clock."""
+    with_kill: bool
+    promises: list[Promise] = field(default_factory=list[Promise])
+    takeover: Spread | None = None
+    hand_off: Spread | None = None
+    _unsettled: list[str] = field(default_factory=list[str])
+    _disorderly: list[str] = field(default_factory=list[str])
+    _orphaned: int = 0
+
+    @property
+    def takeover_limit(self) -> float:
+        """Seconds within which the shards of a killed pod have a new owner: 10 at the default TTL."""
+        return 2 * self.ttl.total_seconds()
+
+    def acts(self) -> list[Act]:
+        """Return the steps, in order."""
+        deadly: list[Act] = [self._kill, self._replace] if self.with_kill else []
+        return [self._share, *deadly, self._stop, self._end]
+
+    async def tell(self) -> None:
+        """Play all steps, with a pause after each so that the whole lasts as long as it should."""
+        acts = self.acts()
+        for place, act in enumerate(acts):
+            await act()
+            if place < len(acts) - 1:
+                await self._linger(len(acts) - 1 - place)
+        self.judge()
+
+    # Steps
+
+    async def _share(self) -> None:
+        count = len(self.watcher.latest.shards)
+        await self._settled("the pods share the shards")
+        self.view.say(f"{len(self.pods.serving)} pods share {count} shards, each with a fence of its own")
+
+    async def _kill(self) -> None:
+        victim = self.pods.serving[0]
+        orphans = self._owned_by(victim)
+        killed = await self.pods.kill(victim)
+        self.view.say(
+            f"{victim.name} is killed with SIGKILL: {len(orphans)} shards wait for their leases to end, "
+            f"{self.ttl.total_seconds():g} s after the last renewal"
+        )
+        await self._settled(f"the shards of {victim.name} have new owners")
+        ends = dict.fromkeys(orphans, killed)
+        others = [pod for pod in self.pods.all if pod is not victim]
+        found = waits(ends, grants(others))
+        self._orphaned = len(orphans) - len(found)
+        self.takeover = Spread.of(found.values())
+        if self.takeover is not None:
+            self.view.say(
+                f"taken over: {self.takeover.shards} shards, the first after {self.takeover.first:.2f} s, "
+                f"the last after {self.takeover.last:.2f} s"
+            )
+
+    async def _replace(self) -> None:
+        (newcomer,) = await self.pods.start()
+        self.view.say(f"{newcomer.name} joins; the others hand it its share")
+        await self._settled(f"{newcomer.name} has its share")
+
+    async def _stop(self) -> None:
+        leaver = self.pods.serving[0]
+        owned = len(self._owned_by(leaver))
+        self.view.say(
+            f"{leaver.name} is told to go with SIGTERM: it gives its {owned} shards away and leaves"
+        )
+        if not await self.pods.stop(leaver):
+            self._disorderly.append(leaver.name)
+        await self._settled(f"the shards of {leaver.name} have new owners")
+        self.hand_off = Spread.of(self._hand_off_waits().values())
+        if self.hand_off is not None:
+            self.view.say(
+                f"handed off: {self.hand_off.shards} times so far, without an owner for "
+                f"{self.hand_off.median * 1000:.0f} ms in the median, {self.hand_off.last * 1000:.0f} ms at most"
+            )
+
+    async def _end(self) -> None:
+        self.view.say("the curtain falls: everybody is told to go")
+        before = {pod.name for pod in self.pods.serving}
+        await self.pods.stop_all()
+        self._disorderly += sorted(
+            pod.name for pod in self.pods.all if pod.name in before and pod.child.returncode != 0
+        )
+
+    # What is looked at
+
+    def _owned_by(self, pod: Pod) -> set[str]:
+        return {str(sight.shard) for sight in self.watcher.latest.shards if sight.owner == pod.runner}
+
+    async def _settled(self, what: str) -> None:
+        """Wait until those that serve own everything, nobody more than a fair share."""
+        if not await self.watcher.until(self._is_settled, within=max(_SETTLE_WITHIN, self.takeover_limit)):
+            self._unsettled.append(what)
+
+    def _is_settled(self, snapshot: Snapshot) -> bool:
+        runners = {pod.runner for pod in self.pods.serving}
+        most = math.ceil(len(snapshot.shards) / len(runners))
+        return all(
+            sight.owner in runners
+            and sight.installed is not None
+            and sight.installed.runner_id == sight.owner
+            for sight in snapshot.shards
+        ) and all(snapshot.owned_by(runner) <= most for runner in runners)
+
+    def _hand_off_waits(self) -> dict[str, float]:
+        """The last clean hand-off of each shard: how long until its next grant."""
+        given = grants(self.pods.all)
+        found: dict[str, float] = {}
+        for loss in losses(self.pods.all):
+            if loss.clean:
+                wait = waits({loss.shard: loss.at}, given).get(loss.shard)
+                if wait is not None:
+                    found[f"{loss.shard} at {loss.at}"] = wait
+        return found
+
+    async def _linger(self, pauses_left: int) -> None:
+        left = self.until - Clock.boot()
+        # The kill's wait is still to come while most pauses are: it takes a lease's time.
+        ahead = self.ttl.total_seconds() if self.with_kill and self.takeover is None else 0.0
+        await anyio.sleep(min(_LONGEST_LINGER, max(_SHORTEST_LINGER, (left - ahead) / (pauses_left + 1))))
+
+    # The verdict
+
+    def judge(self) -> None:
+        """Judge every promise that was at stake."""
+        if self.with_kill:
+            self.promises.append(self._takeover_promise())
+        self.promises += [
+            self._hand_off_promise(),
+            self._fence_promise(),
+            _all_or(self._unsettled, "every shard finds an owner again, nobody gets too many", "always so"),
+            _all_or(self._disorderly, "a pod that is told to go leaves in order", "all exited with 0"),
+        ]
+
+    def _takeover_promise(self) -> Promise:
+        text = "after a kill every shard has a new owner in time"
+        if self.takeover is None or self._orphaned:
+            return Promise(text, False, f"{self._orphaned} shards got none", None, self.takeover_limit)
+        last = self.takeover.last
+        seen = f"{last:.2f} s for {self.takeover.shards} shards"
+        return Promise(text, last <= self.takeover_limit, seen, last, self.takeover_limit)
+
+    def _hand_off_promise(self) -> Promise:
+        text = "a shard that is handed off is served elsewhere within a second"
+        if self.hand_off is None:
+            return Promise(text, False, "no hand-off was seen", None, HAND_OFF_LIMIT)
+        last = self.hand_off.last
+        seen = f"{last * 1000:.0f} ms at most in {self.hand_off.shards} hand-offs"
+        return Promise(text, last <= HAND_OFF_LIMIT, seen, last, HAND_OFF_LIMIT)
+
+    def _fence_promise(self) -> Promise:
+        text = "a shard's fence grows with every owner and never goes back"
+        pairs, wrong = unordered(grants(self.pods.all))
+        wrong += self.watcher.steps_back
+        if wrong or not pairs:
+            return Promise(text, False, "; ".join(wrong[:3]) or "no shard changed hands")
+        return Promise(text, True, f"{pairs} changes of owner, {self.watcher.looks} looks")
+
+
+def _all_or(failures: list[str], text: str, seen: str) -> Promise:
+    return Promise(text, not failures, seen if not failures else f"not so: {'; '.join(failures)}")
