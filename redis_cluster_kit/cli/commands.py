@@ -58,7 +58,8 @@ def only(error: BaseException) -> BaseException:
 def explain(error: BaseException) -> str:
     """Return a failure in the words of somebody at a terminal, without secrets."""
     if isinstance(error, PersistenceFailedError):
-        return redact(f"the {error.store} cannot be used: {error.detail or error}")
+        store = "Redis" if error.store == "redis" else f"the {error.store}"
+        return redact(f"{store} cannot be used: {error.detail or error}")
     if isinstance(error, ClusterError):
         return str(error)
     return redact(str(error))

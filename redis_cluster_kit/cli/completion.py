@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 from .commands import CannotError, Command
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Make a shell complete commands and options.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -14,7 +14,7 @@ from .reloading import changed_files
 from .supervisor import Supervisor
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Host a cluster in processes of its own.")
 @click.argument("target", metavar="MODULE:ATTRIBUTE")
 @click.option(
     "-n",

@@ -20,7 +20,7 @@ from .stores import ClusterSide, open_cluster
 HEADINGS = ("runner", "host", "pid", "state", "shards", "weight", "serves")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Show the runners of a cluster.")
 @redis_options
 @click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
 @click.option(

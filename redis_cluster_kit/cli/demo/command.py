@@ -39,7 +39,7 @@ class Stores(NamedTuple):
     database: str
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Show what happens when processes go.")
 @click.option(
     "--seconds",
     type=click.FloatRange(1, 300),

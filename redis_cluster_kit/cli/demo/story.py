@@ -112,7 +112,7 @@ class Story:
         leaver = self.pods.serving[0]
         owned = len(self._owned_by(leaver))
         self.view.say(
-            f"{leaver.name} is told to go with SIGTERM: it gives its {owned} shards away and leaves"
+            f"{leaver.name} is told to go with SIGTERM: it gives its {owned} shards away, then goes"
         )
         if not await self.pods.stop(leaver):
             self._disorderly.append(leaver.name)
@@ -120,8 +120,8 @@ class Story:
         self.hand_off = Spread.of(self._hand_off_waits().values())
         if self.hand_off is not None:
             self.view.say(
-                f"handed off: {self.hand_off.shards} times so far, without an owner for "
-                f"{self.hand_off.median * 1000:.0f} ms in the median, {self.hand_off.last * 1000:.0f} ms at most"
+                f"handed off: {self.hand_off.shards} times so far, each shard without an owner for "
+                f"{self.hand_off.median * 1000:.0f} ms (median), {self.hand_off.last * 1000:.0f} ms at most"
             )
 
     async def _end(self) -> None:
@@ -140,7 +140,12 @@ class Story:
     async def _settled(self, what: str) -> None:
         """Wait until those that serve own everything, nobody more than a fair share."""
         if not await self.watcher.until(self._is_settled, within=max(_SETTLE_WITHIN, self.takeover_limit)):
-            self._unsettled.append(what)
+            self._unsettled.append(f"{what} ({self._spread()})")
+
+    def _spread(self) -> str:
+        snapshot = self.watcher.latest
+        owned = [f"{pod.name} {snapshot.owned_by(pod.runner)}" for pod in self.pods.all]
+        return ", ".join([*owned, f"free {len(snapshot.free)}"])
 
     def _is_settled(self, snapshot: Snapshot) -> bool:
         runners = {pod.runner for pod in self.pods.serving}

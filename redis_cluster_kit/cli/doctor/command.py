@@ -37,7 +37,7 @@ class Diagnosis(NamedTuple):
     reached: bool
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Check what the cluster stands on.")
 @redis_options
 @database_option
 @click.pass_context
@@ -149,4 +149,4 @@ def show(findings: Sequence[Finding], *, as_json: bool) -> None:
         click.echo(f"{verdict} {finding.check:{wide}}  {finding.where}: {finding.found}")
         if finding.advice:
             click.echo(f"{'':8} {'':{wide}}  → {finding.advice}")
-    click.echo(f"{len(findings)} checks: {problems} problems, {warnings} warnings")
+    click.echo(f"{len(findings)} checks; problems: {problems}, warnings: {warnings}")

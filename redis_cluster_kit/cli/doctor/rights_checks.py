@@ -13,6 +13,8 @@ from .finding import Finding, ok, problem
 
 RIGHTS = Script.load("doctor/rights")
 _CHECK = "rights"
+_ENOUGH = "+@read +@write +@stream +@scripting +@connection +time +info +config|get"
+"""With `~rck:*`; a cluster URL also needs +cluster|slots, a sentinel URL +role."""
 
 
 async def check_rights(lanes: Lanes, keyspace: Keyspace) -> Finding:
@@ -23,12 +25,12 @@ async def check_rights(lanes: Lanes, keyspace: Keyspace) -> Finding:
     except PersistenceFailedError as error:
         if error.is_retryable:
             raise
-        advice = f"allow +@scripting and the keys ~rck:{{{keyspace.namespace}:*"
+        advice = f"allow them, and the keys: ACL SETUSER … ~rck:{{{keyspace.namespace}:* {_ENOUGH}"
         return problem(_CHECK, where, f"scripts cannot be run: {error.detail}", advice)
     refused = [text.decode(errors="replace") for text in outcome.fields[0]]
     refused += await _refused_outside(lanes, keyspace)
     if refused:
-        advice = "allow these commands: ACL SETUSER … +@read +@write +@stream +@scripting +@connection"
+        advice = f"allow them; this is enough: ACL SETUSER … ~rck:* {_ENOUGH}"
         return problem(_CHECK, where, "; ".join(refused), advice)
     return ok(_CHECK, where, "scripts and commands may be run")
 
