@@ -127,9 +127,8 @@ from redis_cluster_kit import Cluster, LeaseSettings, Settings, ShardSettings
 
 warnings.simplefilter("ignore")
 settings = Settings(lease=LeaseSettings(ttl=timedelta(seconds=1)), shards=ShardSettings(per_group=4))
-cluster = Cluster(
-    os.environ["RCK_REDIS"], os.environ["RCK_DATABASE"], namespace=os.environ["RCK_NAMESPACE"], settings=settings
-)
+stores = os.environ["RCK_REDIS"], os.environ["RCK_DATABASE"]
+cluster = Cluster(*stores, namespace=os.environ["RCK_NAMESPACE"], settings=settings)
 
 def make():
     return cluster

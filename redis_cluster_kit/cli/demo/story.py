@@ -22,6 +22,7 @@ from .watching import Spread, Watcher, grants, losses, unordered, waits
 
 HAND_OFF_LIMIT = 1.0
 _SETTLE_WITHIN = 15.0
+_EVEN_WITHIN = 5.0
 _SHORTEST_LINGER = 0.3
 _LONGEST_LINGER = 4.0
 
@@ -84,7 +85,7 @@ class Story:
         self.view.say(f"{len(self.pods.serving)} pods share {count} shards, each with a fence of its own")
 
     async def _kill(self) -> None:
-        victim = self.pods.serving[0]
+        victim = self._richest()
         orphans = self._owned_by(victim)
         killed = await self.pods.kill(victim)
         self.view.say(
@@ -109,7 +110,7 @@ class Story:
         await self._settled(f"{newcomer.name} has its share")
 
     async def _stop(self) -> None:
-        leaver = self.pods.serving[0]
+        leaver = self._richest()
         owned = len(self._owned_by(leaver))
         self.view.say(
             f"{leaver.name} is told to go with SIGTERM: it gives its {owned} shards away, then goes"
@@ -134,12 +135,18 @@ class Story:
 
     # What is looked at
 
+    def _richest(self) -> Pod:
+        """The pod whose going is seen best."""
+        return max(self.pods.serving, key=lambda pod: len(self._owned_by(pod)))
+
     def _owned_by(self, pod: Pod) -> set[str]:
         return {str(sight.shard) for sight in self.watcher.latest.shards if sight.owner == pod.runner}
 
     async def _settled(self, what: str) -> None:
-        """Wait until those that serve own everything, nobody more than a fair share."""
-        if not await self.watcher.until(self._is_settled, within=max(_SETTLE_WITHIN, self.takeover_limit)):
+        """Wait until those that serve own everything, which is promised, and then for an even spread."""
+        if await self.watcher.until(self._is_owned, within=max(_SETTLE_WITHIN, self.takeover_limit)):
+            await self.watcher.until(self._is_even, within=_EVEN_WITHIN)
+        else:
             self._unsettled.append(f"{what} ({self._spread()})")
 
     def _spread(self) -> str:
@@ -147,15 +154,20 @@ class Story:
         owned = [f"{pod.name} {snapshot.owned_by(pod.runner)}" for pod in self.pods.all]
         return ", ".join([*owned, f"free {len(snapshot.free)}"])
 
-    def _is_settled(self, snapshot: Snapshot) -> bool:
+    def _is_owned(self, snapshot: Snapshot) -> bool:
         runners = {pod.runner for pod in self.pods.serving}
-        most = math.ceil(len(snapshot.shards) / len(runners))
         return all(
             sight.owner in runners
             and sight.installed is not None
             and sight.installed.runner_id == sight.owner
             for sight in snapshot.shards
-        ) and all(snapshot.owned_by(runner) <= most for runner in runners)
+        )
+
+    def _is_even(self, snapshot: Snapshot) -> bool:
+        most = math.ceil(len(snapshot.shards) / len(self.pods.serving))
+        return self._is_owned(snapshot) and all(
+            snapshot.owned_by(pod.runner) <= most for pod in self.pods.serving
+        )
 
     def _hand_off_waits(self) -> dict[str, float]:
         """The last clean hand-off of each shard: how long until its next grant."""
@@ -183,7 +195,7 @@ class Story:
         self.promises += [
             self._hand_off_promise(),
             self._fence_promise(),
-            _all_or(self._unsettled, "every shard finds an owner again, nobody gets too many", "always so"),
+            _all_or(self._unsettled, "whatever happens, every shard finds an owner again", "always so"),
             _all_or(self._disorderly, "a pod that is told to go leaves in order", "all exited with 0"),
         ]
 
