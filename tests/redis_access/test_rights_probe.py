@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import redis_cluster_kit
+from redis_cluster_kit.cli.doctor.rights_checks import plain_commands
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl, Script
 from redis_cluster_kit.redis_access.scripts import script_folder
 from redis_cluster_kit.settings import RedisSettings
 
+_PLAIN = re.compile(r"\.call\(\s*[^,\"]+,\s*\*?\(?\"([A-Z]+)\"")
 _CALL = re.compile(r"redis\.p?call\(\s*'([A-Z]+)'")
 
 
@@ -24,6 +28,18 @@ def test_every_command_of_the_scripts_is_tried() -> None:
     }
     assert used
     assert used - tried == set()
+
+
+def test_every_command_sent_outside_scripts_is_tried() -> None:
+    package = Path(redis_cluster_kit.__file__).parent
+    used = {
+        command
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] not in ("cli", "embedded", "testing")
+        for command in _PLAIN.findall(path.read_text())
+    }
+    assert {"GET", "XADD", "XREAD"} <= used
+    assert used - {str(words[0]) for words in plain_commands("probe")} == set()
 
 
 async def test_a_user_with_all_rights_is_refused_nothing(redis_server: Any, namespace: str) -> None:

@@ -35,19 +35,32 @@ async def check_rights(lanes: Lanes, keyspace: Keyspace) -> Finding:
     return ok(_CHECK, where, "scripts and commands may be run")
 
 
-async def _refused_outside(lanes: Lanes, keyspace: Keyspace) -> list[str]:
-    probe = keyspace.probe
-    harmless: tuple[tuple[str | int, ...], ...] = (
+def plain_commands(probe: str) -> tuple[tuple[str | int, ...], ...]:
+    """Return what the kit sends outside scripts, so that it does nothing where `probe` does not exist."""
+    return (
         ("PING",),
+        ("TIME",),
         ("GET", probe),
         ("DEL", probe),
+        ("HGET", probe, "f"),
         ("HGETALL", probe),
+        ("HEXISTS", probe, "f"),
+        ("HLEN", probe),
+        ("HSCAN", probe, 0),
+        ("HDEL", probe, "f"),
+        ("SSCAN", probe, 0),
+        ("ZCARD", probe),
         ("ZRANGE", probe, 0, -1),
+        ("XLEN", probe),
+        ("XRANGE", probe, "-", "+"),
         ("XADD", probe, "NOMKSTREAM", "*", "k", "v"),
         ("XREAD", "COUNT", 1, "STREAMS", probe, "0"),
     )
+
+
+async def _refused_outside(lanes: Lanes, keyspace: Keyspace) -> list[str]:
     refused: list[str] = []
-    for words in harmless:
+    for words in plain_commands(keyspace.probe):
         try:
             await lanes.call(keyspace.home_slot, *words, repeat=True)
         except PersistenceFailedError as error:
