@@ -142,4 +142,9 @@ def _state(member: Member) -> str:
 
 
 def _serves(member: Member) -> str:
-    return "; ".join(f"{group}: {', '.join(names) or '-'}" for group, names in sorted(member.serves.items()))
+    """The types alone: what else a runner can do with them (`type/rpc`) is in the JSON."""
+    types = {
+        group: ", ".join(name for name in names if "/" not in name)
+        for group, names in sorted(member.serves.items())
+    }
+    return "; ".join(f"{group}: {names or '-'}" for group, names in types.items())

@@ -8,7 +8,9 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,8 @@ import psutil
 import pytest
 
 from redis_cluster_kit.cli import supervisor
+from redis_cluster_kit.cli.commands import CannotError
+from redis_cluster_kit.cli.hosted import load_cluster
 from redis_cluster_kit.cli.supervisor import Place
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.testing import until
@@ -174,10 +178,22 @@ def test_pauses_end_at_a_bound_and_begin_anew_after_a_calm_time() -> None:
         ("app:Cluster", "not a Cluster"),
     ],
 )
-async def test_what_names_no_cluster_is_refused(rck: Rck, app_folder: Path, target: str, said: str) -> None:
-    with running(rck, app_folder, target, "-n", "2") as run:
+def test_what_names_no_cluster(
+    rck: Rck, app_folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, said: str
+) -> None:
+    monkeypatch.syspath_prepend(app_folder)
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    for name, value in rck.variables.items():
+        monkeypatch.setenv(name, value)
+    with warnings.catch_warnings(), pytest.raises(CannotError, match=said):
+        load_cluster(target)
+
+
+async def test_it_is_refused_once_and_for_all_processes(rck: Rck, app_folder: Path) -> None:
+    with running(rck, app_folder, "app:nothing", "-n", "2") as run:
         assert await run.end() == 2
-        assert said in run.told("refused")[0]["text"]
+        assert "cannot serve: 'app:nothing': no 'nothing' in app" in run.told("refused")[0]["text"]
+        assert run.told("crashed") == []
         assert "Traceback" not in run.errors
 
 

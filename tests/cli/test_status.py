@@ -50,7 +50,7 @@ async def test_a_cluster_in_json(rck: Rck) -> None:
         assert runner["state"] == "serving"
         assert runner["shards"] == SHARDS
         assert runner["member"]["runner_id"] == first.runner_id
-        assert runner["member"]["serves"] == {"default": ["account"]}
+        assert "account" in runner["member"]["serves"]["default"]
         assert sender.runner_id  # one that only sends is no member
 
 
