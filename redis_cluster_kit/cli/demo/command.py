@@ -24,11 +24,11 @@ from .view import Live, Plain, Scene, Silent
 from .watching import Watcher
 
 _CLOSING = """
-What you have just seen: processes that own a cluster's shards together, through leases in Redis and fences in
-a database. The killed one could not say goodbye, so its shards waited until its leases ended, and were then
-taken by whoever was there. The polite one gave its shards away first. Each new owner got a higher fence, and
-with it every write of the owner before is refused: had the killed process only been asleep, it could not have
-changed anything any more.
+What you have just seen: processes that own a cluster's shards together, through leases in Redis and fences
+in a database. The killed one could not say goodbye, so its shards waited until its leases ended, and were
+then taken by whoever was there. The polite one gave its shards away first. Each new owner got a higher
+fence: every write under an older one is refused from then on, so that an owner that was only asleep changes
+nothing when it wakes up (the fault tests put some to sleep; this demo does not).
 """
 
 
@@ -74,20 +74,22 @@ async def perform(
     view: Silent | Plain | Live, count: int, until: float, ttl: timedelta, with_kill: bool
 ) -> Story:
     """Set the stage, and play."""
-    view.say("a Valkey server and an SQLite file are made")
-    async with _servers() as stores, Pods(stores.redis, stores.database, ttl) as pods:
-        view.say(f"{count} pods start, each a process of its own")
-        await pods.start(count)
-        async with open_cluster(stores.redis, NAMESPACE) as side, anyio.create_task_group() as tasks:
-            watcher = Watcher(side, await side.look())
-            if isinstance(view, Plain | Live):
-                view.scene = Scene(pods, lambda: watcher.latest)
-            tasks.start_soon(watcher.watch)
-            if isinstance(view, Live):
-                tasks.start_soon(view.draw)
-            story = Story(pods, watcher, view, ttl, until, with_kill)
-            await story.tell()
-            tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as drawing:
+        if isinstance(view, Live):
+            drawing.start_soon(view.draw)
+        view.say("a Valkey server and an SQLite file are made")
+        async with _servers() as stores, Pods(stores.redis, stores.database, ttl) as pods:
+            view.say(f"{count} pods start, each a process of its own")
+            await pods.start(count)
+            async with open_cluster(stores.redis, NAMESPACE) as side, anyio.create_task_group() as watching:
+                watcher = Watcher(side, await side.look())
+                if isinstance(view, Plain | Live):
+                    view.scene = Scene(pods, lambda: watcher.latest)
+                watching.start_soon(watcher.watch)
+                story = Story(pods, watcher, view, ttl, until, with_kill)
+                await story.tell()
+                watching.cancel_scope.cancel()
+        drawing.cancel_scope.cancel()
     return story
 
 
