@@ -75,13 +75,13 @@ def main(target: str, descriptor: int, parent: int) -> int:
     _stop_with(parent)
     tell = _teller(descriptor)
     sys.path.insert(0, str(Path.cwd()))
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         cluster = load_cluster(target)
     except CannotError as error:
         tell(event="refused", why=explain(error))
         return POINTLESS
+    if not logging.getLogger().handlers:  # the app has not said how it wants to log
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         anyio.run(host, cluster, tell)
     except KitError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import anyio
 import click
 
-from redis_cluster_kit.identity import ShardId
+from redis_cluster_kit.identity import ShardId, check_entity_id, check_name, shard_number
 from redis_cluster_kit.observe import read_members
+from redis_cluster_kit.ownership import Member
 from redis_cluster_kit.redis_access import KINDS, RedisUrl, kind_of
 
 from . import output
@@ -20,37 +22,69 @@ from .stores import RedisSide, open_redis
 @click.command(cls=Command)
 @redis_options
 @click.option("--shard", metavar="GROUP:NUMBER", help="The shard whose keys are shown; default: the first.")
+@click.option("--entity", metavar="TYPE:ID", help="The entity whose keys are shown.")
 @click.option("--scan", is_flag=True, help="List the keys that are there, with their kinds and TTLs.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=200, show_default=True, help="Most keys to list of a scan."
 )
 def keys(
-    *, redis: str | None, namespace: str, as_json: bool, shard: str | None, scan: bool, limit: int
+    *,
+    redis: str | None,
+    namespace: str,
+    as_json: bool,
+    shard: str | None,
+    entity: str | None,
+    scan: bool,
+    limit: int,
 ) -> None:
     """Show how to read a cluster's keys with redis-cli."""
-    anyio.run(_keys, redis, namespace, as_json, shard, limit if scan else 0)
+
+    async def show() -> None:
+        async with open_redis(redis, namespace) as side:
+            if scan:
+                await _show_scan(side, as_json, limit)
+            else:
+                members = await read_members(side.lanes, side.keyspace)
+                _show_commands(side, as_json, _shown_place(side, members, shard, entity))
+
+    anyio.run(show)
 
 
-async def _keys(redis: str | None, namespace: str, as_json: bool, shard: str | None, limit: int) -> None:
-    async with open_redis(redis, namespace) as side:
-        if limit:
-            await _show_scan(side, as_json, limit)
-        else:
-            await _show_commands(side, as_json, _chosen(side, shard))
+class Place(NamedTuple):
+    """The shard whose keys are shown, and what else of a key's name is known."""
+
+    shard: ShardId
+    names: dict[str, str]
 
 
-def _chosen(side: RedisSide, text: str | None) -> ShardId:
-    if text is None:
-        return ShardId(min(side.record.shard_counts, default="default") if side.record else "default", 0)
+def _shown_place(
+    side: RedisSide, members: Mapping[str, Member], shard: str | None, entity: str | None
+) -> Place:
+    names = {"runner": next(iter(members))} if members else {}
+    counts = side.record.shard_counts if side.record else {}
     try:
-        return ShardId.parse(text)
+        if entity is not None:
+            kind, _, id = entity.partition(":")
+            group = _group_of(check_name("type", kind), members)
+            number = shard_number(kind, check_entity_id(id), counts[group])
+            return Place(ShardId(group, number), {**names, "type": kind, "id": id})
+        chosen = ShardId(min(counts, default="default"), 0) if shard is None else ShardId.parse(shard)
     except ValueError as error:
         raise CannotError(str(error)) from error
+    return Place(chosen, names)
 
 
-async def _show_commands(side: RedisSide, as_json: bool, shard: ShardId) -> None:
-    runner = next(iter(await read_members(side.lanes, side.keyspace)), None)
-    names = {} if runner is None else {"runner": runner}
+def _group_of(kind: str, members: Mapping[str, Member]) -> str:
+    """Only runners know which group a type's shards are of."""
+    for member in members.values():
+        for group, types in member.serves.items():
+            if kind in types:
+                return group
+    raise CannotError(f"no live runner serves {kind!r}: which group it is in is not known")
+
+
+def _show_commands(side: RedisSide, as_json: bool, place: Place) -> None:
+    shard, names = place
     entries: list[dict[str, Any]] = []
     for kind in KINDS:
         key = side.keyspace.example(kind, shard, names)

@@ -25,6 +25,7 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 CALM = 60.0
 """A process that served so long starts again without a longer pause."""
+_LAST_WORDS = 1.0
 
 Tell = Callable[[str, dict[str, Any]], None]
 
@@ -130,12 +131,19 @@ class Supervisor:
         if self._stop.is_set():
             process.send_signal(signal.SIGTERM)
         try:
-            await self._listen(place, reading)
-            return await process.wait()
+            async with anyio.create_task_group() as listening:
+                heard = anyio.Event()
+                listening.start_soon(self._listen, place, reading, heard)
+                code = await process.wait()
+                # Bounded: what it has forked and left behind may hold the pipe open.
+                with anyio.move_on_after(_LAST_WORDS):
+                    await heard.wait()
+                listening.cancel_scope.cancel()
+            return code
         finally:
             place.process = None
 
-    async def _listen(self, place: Place, descriptor: int) -> None:
+    async def _listen(self, place: Place, descriptor: int, heard: anyio.Event) -> None:
         """Take what the process tells until it is gone."""
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -149,6 +157,7 @@ class Supervisor:
                     self._say("joined", place, text=f"joined as {place.runner}")
                 else:
                     place.why = fields["why"]
+            heard.set()
         finally:
             transport.close()
 

@@ -222,12 +222,13 @@ class Lanes:
                     break
 
     async def call_every_master(self, *words: Word) -> dict[str, Any]:
-        """`call_each_master` by server; a refusal is an error in its server's place."""
-        replies: dict[str, Any] = {}
-        for endpoint in await self._topology.masters():
-            reply = await self._lane(endpoint).call(pack(words))
-            replies[str(endpoint)] = classify(reply).to_error() if isinstance(reply, ReplyError) else reply
-        return replies
+        """`call_each_master` by server, all at once; a refusal is an error in its server's place."""
+        endpoints = await self._topology.masters()
+        replies = await asyncio.gather(*(self._lane(endpoint).call(pack(words)) for endpoint in endpoints))
+        return {
+            str(endpoint): classify(reply).to_error() if isinstance(reply, ReplyError) else reply
+            for endpoint, reply in zip(endpoints, replies, strict=True)
+        }
 
     async def _again(
         self, slot: int, packed: bytes, repeat: bool, seen: PersistenceFailedError | ErrorReply | None

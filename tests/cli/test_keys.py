@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from redis_cluster_kit import Entity, rpc
 from redis_cluster_kit.cli.keys import redis_cli
 from redis_cluster_kit.embedded import RedisClusterServers, RedisServer
 from redis_cluster_kit.redis_access import KINDS, RedisUrl, kind_of
@@ -82,6 +83,30 @@ async def test_a_scan(rck: Rck) -> None:
         assert len(rows) == 2
         assert last.startswith(f"{data['total']} keys: ")
         assert "the first 2 are shown" in last
+
+
+class Account(Entity[int], name="account"):
+    def initial(self) -> int:
+        return 0
+
+    @rpc
+    async def add(self, amount: int) -> int:
+        self.state += amount
+        return self.state
+
+
+async def test_an_entitys_own_keys(rck: Rck, redis_server: Any) -> None:
+    name = "o'brien *"  # what a shell would misread
+    async with joined(rck, entities=[Account]) as cluster:
+        assert await cluster.entity(Account, name).add(5) == 5
+        data = (await rck("keys", "--entity", f"account:{name}", "--json")).data
+        assert data["shard"] == str(cluster.shard_of(Account, name))
+        (command,) = [item["command"] for item in data["kinds"] if item["kind"] == "entity"]
+        words = shlex.split(command)
+        assert "v" in holder_of(redis_server, words[1]).call(*words)
+        stranger = await rck("keys", "--entity", "stranger:1")
+        assert stranger.code == 2
+        assert "no live runner serves 'stranger'" in stranger.err
 
 
 async def test_a_shard_that_is_none(rck: Rck) -> None:

@@ -67,7 +67,7 @@ async def server_facts(lanes: Lanes) -> list[ServerFacts]:
 
 
 async def _time(lanes: Lanes, facts: dict[str, ServerFacts]) -> None:
-    """One round of TIME over all servers, one after the other: the quickest answer tells the skew best."""
+    """One round of TIME, to all servers at once: the quickest answer tells the skew best."""
     started, wall = Clock.boot(), time.time()
     for where, reply in (await lanes.call_every_master("TIME")).items():
         took = Clock.boot() - started
