@@ -130,6 +130,7 @@ class Supervisor:
         self._say("started", place, text="starts")
         if self._stop.is_set():
             process.send_signal(signal.SIGTERM)
+        code = 0
         try:
             async with anyio.create_task_group() as listening:
                 heard = anyio.Event()

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from redis_cluster_kit.cli.demo.command import sum_up
-from redis_cluster_kit.cli.demo.story import Promise
+from redis_cluster_kit.cli.demo.promises import Promise, fences, hand_off, none_of, takeover
 from redis_cluster_kit.cli.demo.view import Live, Plain, Scene
 from redis_cluster_kit.cli.demo.watching import Grant, Spread, unordered, waits
 from redis_cluster_kit.identity import ShardId
@@ -93,6 +93,28 @@ def test_waits_are_counted_to_the_next_grant() -> None:
     assert waits({"a": 3.0, "b": 6.0}, given) == {"a": 2.0}
     assert Spread.of([]) is None
     assert Spread.of([3, 1, 2]) == (3, 1, 2, 3)
+
+
+def test_promises_are_broken_by_what_breaks_them() -> None:
+    quick, slow = Spread(3, 0.1, 0.2, 0.3), Spread(3, 0.1, 0.2, 11.0)
+    assert [takeover(quick, 0, 10).kept, takeover(slow, 0, 10).kept, takeover(quick, 1, 10).kept] == [
+        True,
+        False,
+        False,
+    ]
+    assert [hand_off(quick).kept, hand_off(slow).kept] == [True, False]
+    changed = [Grant(1, "a", 1, 1), Grant(2, "a", 2, 2)]
+    assert fences(changed, [], 5) == Promise(
+        "a shard's fence grows with every owner and never goes back", True, "1 changes of owner, 5 looks"
+    )
+    assert not fences(changed, ["a: 2 then 1"], 5).kept
+    assert not fences([*changed, Grant(3, "a", 2, 3)], [], 5).kept
+    assert none_of([], "it", "always").kept
+    assert none_of(["pod-1"], "it", "always").seen == "not so: pod-1"
+
+
+def test_what_was_not_seen_was_not_kept() -> None:
+    assert not any(promise.kept for promise in (takeover(None, 0, 10), hand_off(None), fences([], [], 5)))
 
 
 def test_a_broken_promise_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:

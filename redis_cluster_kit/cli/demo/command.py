@@ -19,7 +19,8 @@ from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.embedded import RedisServer, ServerStartError
 
 from .pods import NAMESPACE, Pods
-from .story import Promise, Story
+from .promises import Promise
+from .story import Story
 from .view import Live, Plain, Scene, Silent
 from .watching import Watcher
 

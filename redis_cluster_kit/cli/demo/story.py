@@ -1,7 +1,7 @@
 """What happens in the demo, step by step, and what is promised meanwhile.
 
 A step acts on the pods, waits for what must follow, and says what it saw. Each promise is measured where it
-is at stake and judged at the end. A new act is one more step in `acts`, and one more promise in `judge`.
+is at stake and judged at the end, by `promises`. A new act is one more step in `acts`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,16 @@ from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.observe import Snapshot
 
 from .pods import Pod, Pods
+from .promises import Promise, fences, hand_off, none_of, takeover
 from .view import View
-from .watching import Spread, Watcher, grants, losses, unordered, waits
+from .watching import Spread, Watcher, grants, losses, waits
 
-HAND_OFF_LIMIT = 1.0
 _SETTLE_WITHIN = 15.0
 _EVEN_WITHIN = 5.0
 _SHORTEST_LINGER = 0.3
 _LONGEST_LINGER = 4.0
 
 Act = Callable[[], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """What was promised, and what was seen. `measured` and `limit` are seconds, None where none apply."""
-
-    promise: str
-    kept: bool
-    seen: str
-    measured: float | None = None
-    limit: float | None = None
 
 
 @dataclass(slots=True)
@@ -186,43 +175,13 @@ class Story:
         ahead = self.ttl.total_seconds() if self.with_kill and self.takeover is None else 0.0
         await anyio.sleep(min(_LONGEST_LINGER, max(_SHORTEST_LINGER, (left - ahead) / (pauses_left + 1))))
 
-    # The verdict
-
     def judge(self) -> None:
         """Judge every promise that was at stake."""
         if self.with_kill:
-            self.promises.append(self._takeover_promise())
+            self.promises.append(takeover(self.takeover, self._orphaned, self.takeover_limit))
         self.promises += [
-            self._hand_off_promise(),
-            self._fence_promise(),
-            _all_or(self._unsettled, "whatever happens, every shard finds an owner again", "always so"),
-            _all_or(self._disorderly, "a pod that is told to go leaves in order", "all exited with 0"),
+            hand_off(self.hand_off),
+            fences(grants(self.pods.all), self.watcher.steps_back, self.watcher.looks),
+            none_of(self._unsettled, "whatever happens, every shard finds an owner again", "always so"),
+            none_of(self._disorderly, "a pod that is told to go leaves in order", "all exited with 0"),
         ]
-
-    def _takeover_promise(self) -> Promise:
-        text = "after a kill every shard has a new owner in time"
-        if self.takeover is None or self._orphaned:
-            return Promise(text, False, f"{self._orphaned} shards got none", None, self.takeover_limit)
-        last = self.takeover.last
-        seen = f"{last:.2f} s for {self.takeover.shards} shards"
-        return Promise(text, last <= self.takeover_limit, seen, last, self.takeover_limit)
-
-    def _hand_off_promise(self) -> Promise:
-        text = "a shard that is handed off is served elsewhere within a second"
-        if self.hand_off is None:
-            return Promise(text, False, "no hand-off was seen", None, HAND_OFF_LIMIT)
-        last = self.hand_off.last
-        seen = f"{last * 1000:.0f} ms at most in {self.hand_off.shards} hand-offs"
-        return Promise(text, last <= HAND_OFF_LIMIT, seen, last, HAND_OFF_LIMIT)
-
-    def _fence_promise(self) -> Promise:
-        text = "a shard's fence grows with every owner and never goes back"
-        pairs, wrong = unordered(grants(self.pods.all))
-        wrong += self.watcher.steps_back
-        if wrong or not pairs:
-            return Promise(text, False, "; ".join(wrong[:3]) or "no shard changed hands")
-        return Promise(text, True, f"{pairs} changes of owner, {self.watcher.looks} looks")
-
-
-def _all_or(failures: list[str], text: str, seen: str) -> Promise:
-    return Promise(text, not failures, seen if not failures else f"not so: {'; '.join(failures)}")
