@@ -75,6 +75,7 @@ async def perform(
     view: Silent | Plain | Live, count: int, until: float, ttl: timedelta, with_kill: bool
 ) -> Story:
     """Set the stage, and play."""
+    story: Story | None = None
     async with anyio.create_task_group() as drawing:
         if isinstance(view, Live):
             drawing.start_soon(view.draw)
@@ -91,6 +92,7 @@ async def perform(
                 await story.tell()
                 watching.cancel_scope.cancel()
         drawing.cancel_scope.cancel()
+    assert story is not None
     return story
 
 
