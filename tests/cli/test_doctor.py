@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from redis_cluster_kit import LeaseSettings
+from redis_cluster_kit import Entity, LeaseSettings, rpc
 from redis_cluster_kit.embedded import PostgresServer, RedisServer
 from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.redis_access import Keyspace
@@ -243,6 +243,20 @@ async def test_shards_nobody_owns(rck: Rck, valkey: RedisServer) -> None:
     answer, found = await points(rck, RCK_LEASE_TTL="500ms")
     assert answer.code == 1
     assert "12 of 12 have no owner" in found["shards"]["found"]
+
+
+async def test_a_group_nobody_serves_any_more(rck: Rck) -> None:
+    class Invoice(Entity[None], name="invoice", shard_group="billing"):
+        @rpc
+        async def ping(self) -> None: ...
+
+    async with joined(rck, entities=[Invoice]):
+        pass
+    async with joined(rck):
+        answer, found = await points(rck, RCK_LEASE_TTL="500ms")
+        assert answer.code == 0
+        assert found["shards"]["verdict"] == "warning"
+        assert found["shards"]["found"] == "no runner serves group billing"
 
 
 async def test_runners_whose_types_differ(rck: Rck, valkey: RedisServer) -> None:

@@ -102,17 +102,35 @@ async def check_shards(side: ClusterSide) -> list[Finding]:
         )
         for group in incomparable_types(snapshot.members)
     ]
-    hosting = sum(member.hosting and not member.draining for member in snapshot.members.values())
-    if not hosting:
-        return [*findings, ok("shards", where, "no runner is there to own shards")]
-    if snapshot.free:
+    free = {sight.shard for sight in snapshot.free}
+    if free and _hosted_groups(snapshot):
         # A shard that changes hands is free for a moment: only one that stays so is stuck.
         await anyio.sleep(side.settings.lease.ttl.total_seconds() / 2)
-        before = {sight.shard for sight in snapshot.free}
         snapshot = await side.look()
-        stuck = [sight.shard for sight in snapshot.free if sight.shard in before]
-        if stuck:
-            found = f"{len(stuck)} of {len(snapshot.shards)} have no owner, like {stuck[0]}"
-            advice = "see the health of the runners: they cannot get leases or fences"
-            return [*findings, problem("shards", where, found, advice)]
-    return [*findings, ok("shards", where, f"{len(snapshot.shards)} owned by {hosting} runners")]
+        free &= {sight.shard for sight in snapshot.free}
+    return [*findings, judge_shards(snapshot, free, where)]
+
+
+def judge_shards(snapshot: Snapshot, free: set[ShardId], where: str) -> Finding:
+    """Return whether a shard that stays free should have an owner: one whose group somebody serves."""
+    hosted = _hosted_groups(snapshot)
+    if not hosted:
+        return ok("shards", where, "no runner is there to own shards")
+    if stuck := sorted(shard for shard in free if shard.group in hosted):
+        found = f"{len(stuck)} of {len(snapshot.shards)} have no owner, like {stuck[0]}"
+        return problem(
+            "shards", where, found, "see the health of the runners: they cannot get leases or fences"
+        )
+    if unserved := sorted({shard.group for shard in free}):
+        advice = "start a runner that serves it, or leave it: what is in its mailboxes waits"
+        return warning("shards", where, f"no runner serves group {', '.join(unserved)}", advice)
+    return ok("shards", where, f"{len(snapshot.shards)} of groups {', '.join(sorted(hosted))} are owned")
+
+
+def _hosted_groups(snapshot: Snapshot) -> set[str]:
+    return {
+        group
+        for member in snapshot.members.values()
+        if member.hosting and not member.draining
+        for group in member.serves
+    }

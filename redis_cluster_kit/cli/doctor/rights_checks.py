@@ -49,6 +49,7 @@ def plain_commands(probe: str) -> tuple[tuple[str | int, ...], ...]:
         ("HSCAN", probe, 0),
         ("HDEL", probe, "f"),
         ("SSCAN", probe, 0),
+        ("SCARD", probe),
         ("ZCARD", probe),
         ("ZRANGE", probe, 0, -1),
         ("XLEN", probe),
