@@ -95,7 +95,7 @@ def test_the_keys_of_a_partition_share_its_tag(
     partition = keyspace.partition(shard)
     assert 0 <= partition < partitions
     tag = f"rck:{{{namespace}:{partition:02d}}}:"
-    home = ("record", "members", "alive", "version", "born", "machines")
+    home = ("record", "members", "alive", "version", "born", "machines", "probe")
     for kind in set(_keys(keyspace, shard, name)) - set(home):
         assert _keys(keyspace, shard, name)[kind].startswith(tag)
     assert keyspace.slot(shard) == keyspace.slots[partition]
