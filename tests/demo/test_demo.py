@@ -16,8 +16,8 @@ import psutil
 import pytest
 from rich.console import Console
 
-from redis_cluster_kit.cli.demo.command import sum_up
 from redis_cluster_kit.cli.demo.promises import Promise, fences, hand_off, none_of, takeover
+from redis_cluster_kit.cli.demo.stage import sum_up
 from redis_cluster_kit.cli.demo.view import Live, Plain, Scene
 from redis_cluster_kit.cli.demo.watching import Grant, Spread, unordered, waits
 from redis_cluster_kit.identity import ShardId
