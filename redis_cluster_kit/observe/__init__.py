@@ -2,7 +2,7 @@
 
 from .health import HealthReport, ShardHealth, StoreHealth, report
 from .metrics import Readable, Reading, collector_of
-from .snapshot import ShardSight, Snapshot, read_record, take_snapshot
+from .snapshot import ShardSight, Snapshot, read_members, read_record, take_snapshot
 
 __all__ = [
     "HealthReport",
@@ -13,6 +13,7 @@ __all__ = [
     "Snapshot",
     "StoreHealth",
     "collector_of",
+    "read_members",
     "read_record",
     "report",
     "take_snapshot",

@@ -6,7 +6,8 @@ from .fences import FenceKeys, FenceRegister, FenceSource, Installed, Registered
 from .holding import OwnedShard, ShardWork
 from .inbox import Inbox
 from .lease import LeaseNodes
-from .membership import Member, Membership
+from .membership import Member, Membership, read_member
+from .plan import incomparable_types
 from .rebalancing import Ownership
 
 __all__ = [
@@ -31,4 +32,6 @@ __all__ = [
     "Subscribers",
     "WeakFences",
     "assign",
+    "incomparable_types",
+    "read_member",
 ]

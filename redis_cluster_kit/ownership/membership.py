@@ -105,14 +105,14 @@ class Membership:
         if outcome.word == "same":
             return False
         pairs = outcome.fields[2]
-        found = {pairs[place].decode(): _read(pairs[place + 1]) for place in range(0, len(pairs), 2)}
+        found = {pairs[place].decode(): read_member(pairs[place + 1]) for place in range(0, len(pairs), 2)}
         self.members = {name: member for name, member in sorted(found.items()) if member is not None}
         self._version = outcome.fields[0].decode()
         return True
 
 
-def _read(data: bytes) -> Member | None:
-    """A description nobody can read is a runner nobody can place shards on."""
+def read_member(data: bytes) -> Member | None:
+    """Return what a runner says of itself, None if nobody can read it: nobody can place shards there."""
     try:
         return msgspec.json.decode(data, type=Member)
     except msgspec.DecodeError:

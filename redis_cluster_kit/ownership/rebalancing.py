@@ -277,6 +277,16 @@ class Ownership:
 
     async def _take(self, shards: Iterable[ShardId]) -> None:
         """Lease, then fence: a shard is ours only with both."""
+        wanted = list(shards)
+        try:
+            await self._lease_and_fence(wanted)
+        except anyio.get_cancelled_exc_class():
+            # Leaving meanwhile: a lease that nobody uses would keep the next owner away until it ends.
+            with anyio.CancelScope(shield=True):
+                await self._leases.release(shard for shard in wanted if self._is_untouched(shard))
+            raise
+
+    async def _lease_and_fence(self, shards: Iterable[ShardId]) -> None:
         started = Clock.boot()
         deadlines = await self._leases.acquire(shards)
         if not deadlines:

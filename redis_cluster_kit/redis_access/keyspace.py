@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from binascii import crc_hqx
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from shlex import quote
 
 from redis_cluster_kit.identity import ShardId, check_name
 
@@ -26,6 +28,11 @@ class KeyKind:
     look: str
     """The redis-cli command that reads one."""
     permanent: bool = False
+
+    def command(self, key: str) -> str:
+        """Return the redis-cli command that reads `key`, one of this kind."""
+        quoted = quote(key)  # the braces mean something to a shell
+        return self.look.replace("…", quoted) if "…" in self.look else f"{self.look} {quoted}"
 
 
 KINDS: tuple[KeyKind, ...] = (
@@ -68,6 +75,9 @@ KINDS: tuple[KeyKind, ...] = (
     ),
     KeyKind(
         "inbox", "stream", "inbox:<runner>", "3 lease TTLs", "nudges for one runner", "XRANGE … - + COUNT 10"
+    ),
+    KeyKind(
+        "probe", "string", "probe", "one script", "what `rck doctor` tries rights on, gone as it ends", "TYPE"
     ),
     KeyKind(
         "state",
@@ -147,7 +157,9 @@ KINDS: tuple[KeyKind, ...] = (
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _NAME = "[A-Za-z0-9_.-]{1,64}"
-_TAG = re.compile(rf"rck:\{{{_NAME}:[0-9]{{2,5}}\}}:(([a-z]+)(?::.*)?)")
+_TAG = re.compile(rf"rck:\{{{_NAME}:([0-9]{{2,5}})\}}:(([a-z]+)(?::.*)?)")
+_PLACEHOLDER = re.compile("<([a-z]+)>")
+_SLOTS = 16_384
 _REST = {
     kind.name: re.compile(re.sub("<[a-z]+>", _NAME, kind.shape.replace("<id>", ".+")), re.DOTALL)
     for kind in KINDS
@@ -205,9 +217,14 @@ def kind_of(key: str | bytes) -> KeyKind | None:
     """Return what kind of key this is, None if it is none of ours."""
     text = key.decode(errors="replace") if isinstance(key, bytes) else key
     match = _TAG.fullmatch(text)
-    if match is None or match[2] not in _REST or _REST[match[2]].fullmatch(match[1]) is None:
+    if match is None or match[3] not in _REST or _REST[match[3]].fullmatch(match[2]) is None:
         return None
-    return _BY_NAME[match[2]]
+    return _BY_NAME[match[3]]
+
+
+def tag_slot(tag: str) -> int:
+    """Return the Cluster slot of a hash tag: CRC-16/XMODEM modulo the number of slots."""
+    return crc_hqx(tag.encode(), 0) % _SLOTS
 
 
 class Keyspace:
@@ -217,7 +234,7 @@ class Keyspace:
         self.namespace = check_name("namespace", namespace)
         self.partitions = partitions
         self._tags = [f"rck:{{{namespace}:{number:02d}}}:" for number in range(partitions)]
-        self.slots = [_slot(f"{namespace}:{number:02d}") for number in range(partitions)]
+        self.slots = [tag_slot(f"{namespace}:{number:02d}") for number in range(partitions)]
         home = self._tags[0]
         self.record = f"{home}record"
         self.members = f"{home}members"
@@ -225,6 +242,7 @@ class Keyspace:
         self.version = f"{home}version"
         self.born = f"{home}born"
         self.machines = f"{home}machines"
+        self.probe = f"{home}probe"
         self.home_slot = self.slots[0]
         self._shards: dict[ShardId, ShardKeys] = {}
 
@@ -271,6 +289,18 @@ class Keyspace:
             for start in range(0, len(members), most)
         ]
 
+    def example(self, kind: KeyKind, shard: ShardId, names: Mapping[str, str]) -> str:
+        """Return a key of this kind with its real tag; what neither `shard` nor `names` gives stays."""
+        known = {"group": shard.group, "shard": str(shard.number), **names}
+        rest = _PLACEHOLDER.sub(lambda match: known.get(match[1], match[0]), kind.shape)
+        return f"{self._tags[self.partition(shard) if '<shard>' in kind.shape else 0]}{rest}"
+
+    def slot_of(self, key: str) -> int:
+        """Return the Cluster slot of a key of this namespace."""
+        match = _TAG.fullmatch(key)
+        number = 0 if match is None else int(match[1])
+        return self.slots[number] if number < self.partitions else tag_slot(f"{self.namespace}:{number:02d}")
+
     def pattern(self) -> str:
         """Return the SCAN pattern of every key of the namespace."""
         return f"rck:{{{_escape(self.namespace)}:*"
@@ -295,11 +325,6 @@ def reference_page() -> str:
         f"| `{kind.shape}` | {kind.type} | {kind.ttl} | {kind.purpose} | `{kind.look}` |" for kind in KINDS
     ]
     return "\n".join(lines) + "\n"
-
-
-def _slot(hash_tag: str) -> int:
-    """Return the Cluster slot of every key with `{hash_tag}`: its CRC16 (the XMODEM one) modulo 16384."""
-    return crc_hqx(hash_tag.encode(), 0) % 16_384
 
 
 def _escape(text: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 import ssl
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -213,13 +214,36 @@ class Lanes:
 
     async def call_each_master(self, *words: Word) -> list[Any]:
         """Send a command to every server that holds slots: for settings and other facts about servers."""
-        replies: list[Any] = []
-        for endpoint in await self._topology.masters():
-            reply = await self._lane(endpoint).call(pack(words))
-            if isinstance(reply, ReplyError):
-                raise classify(reply).to_error()
-            replies.append(reply)
+        replies = list((await self.call_every_master(*words)).values())
+        for reply in replies:
+            if isinstance(reply, PersistenceFailedError):
+                raise reply
         return replies
+
+    async def scan(self, pattern: str, count: int = 1000) -> AsyncIterator[bytes]:
+        """Yield the keys that match, server by server: what is there throughout comes once or more."""
+        for endpoint in await self._topology.masters():
+            cursor: Word = 0
+            while True:
+                reply = await self._lane(endpoint).call(
+                    pack(("SCAN", cursor, "MATCH", pattern, "COUNT", count))
+                )
+                if isinstance(reply, ReplyError):
+                    raise classify(reply).to_error()
+                cursor, keys = reply
+                for key in keys:
+                    yield key
+                if cursor == b"0":
+                    break
+
+    async def call_every_master(self, *words: Word) -> dict[str, Any]:
+        """`call_each_master` by server, all at once; a refusal is an error in its server's place."""
+        endpoints = await self._topology.masters()
+        replies = await asyncio.gather(*(self._lane(endpoint).call(pack(words)) for endpoint in endpoints))
+        return {
+            str(endpoint): classify(reply).to_error() if isinstance(reply, ReplyError) else reply
+            for endpoint, reply in zip(endpoints, replies, strict=True)
+        }
 
     async def _again(
         self, slot: int, packed: bytes, repeat: bool, seen: PersistenceFailedError | ErrorReply | None

@@ -4,14 +4,19 @@ It keeps the fence register, the cluster's record, machine ids and singleton sta
 """
 
 from .database import Database
+from .inspection import DatabaseFacts, inspect_database, is_too_new, pending_steps
 from .machine_ids import MachineIdLease, MachineIds
+from .migrations import stored_version
 from .record import ClusterRecord, Difference, RecordStore
 from .register import FenceRegister
+from .schema import SCHEMA_VERSION
 from .sql_state import SqlState, StoredState, Written
 
 __all__ = [
+    "SCHEMA_VERSION",
     "ClusterRecord",
     "Database",
+    "DatabaseFacts",
     "Difference",
     "FenceRegister",
     "MachineIdLease",
@@ -20,4 +25,8 @@ __all__ = [
     "SqlState",
     "StoredState",
     "Written",
+    "inspect_database",
+    "is_too_new",
+    "pending_steps",
+    "stored_version",
 ]

@@ -19,7 +19,7 @@ from .scenarios import NEWER, OLD, Scenario, scenarios
 # fakeredis answers XREADGROUP inside Lua with one level too few, and with {} for nothing.
 _SHIM = """
 local real = redis
-local redis = { call = function(name, ...)
+local redis = { pcall = real.pcall, call = function(name, ...)
   local reply = real.call(name, ...)
   if name ~= 'XREADGROUP' then
     return reply

@@ -29,6 +29,7 @@ def _keys(keyspace: Keyspace, shard: ShardId, name: str, id: str = "1") -> dict[
         "version": keyspace.version,
         "born": keyspace.born,
         "machines": keyspace.machines,
+        "probe": keyspace.probe,
         "lease": keyspace.lease(shard),
         "fence": keyspace.fence(shard),
         "inbox": keyspace.inbox(new_runner_id(name, "0123456789ab"), partition),
@@ -94,7 +95,7 @@ def test_the_keys_of_a_partition_share_its_tag(
     partition = keyspace.partition(shard)
     assert 0 <= partition < partitions
     tag = f"rck:{{{namespace}:{partition:02d}}}:"
-    home = ("record", "members", "alive", "version", "born", "machines")
+    home = ("record", "members", "alive", "version", "born", "machines", "probe")
     for kind in set(_keys(keyspace, shard, name)) - set(home):
         assert _keys(keyspace, shard, name)[kind].startswith(tag)
     assert keyspace.slot(shard) == keyspace.slots[partition]

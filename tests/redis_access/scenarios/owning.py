@@ -190,6 +190,7 @@ def other_scenarios(keyspace: Keyspace) -> list[Scenario]:
             values={"ttl": TTL},
             each=tuple({"inbox": inbox} for inbox in inboxes),
         ),
+        Scenario(script="doctor/rights", word="ok", values={"probe": keyspace.probe}),
         Scenario(script="record/settle", word="written", values=settle),
         Scenario(script="record/settle", word="written", setup=standing, values=settle | {"overrule": True}),
         Scenario(script="record/settle", word="stands", setup=standing, values=settle),

@@ -1,0 +1,58 @@
+"""What the demo promises, judged by what was seen. Pure: whoever measures hands the figures over.
+
+A promise about which nothing was seen counts as broken: a demo that shows nothing has kept nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .watching import Grant, Spread, unordered
+
+HAND_OFF_LIMIT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What was promised, and what was seen. `measured` and `limit` are seconds, None where none apply."""
+
+    promise: str
+    kept: bool
+    seen: str
+    measured: float | None = None
+    limit: float | None = None
+
+
+def takeover(spread: Spread | None, orphaned: int, limit: float) -> Promise:
+    """Judge how long the shards of a killed pod waited; `orphaned` of them found no owner at all."""
+    text = "after a kill every shard has a new owner in time"
+    if spread is None or orphaned:
+        seen = f"{orphaned} shards got none" if orphaned else "no takeover was seen"
+        return Promise(text, False, seen, None, limit)
+    seen = f"{spread.last:.2f} s for {spread.shards} shards"
+    return Promise(text, spread.last <= limit, seen, spread.last, limit)
+
+
+def hand_off(spread: Spread | None) -> Promise:
+    """Judge how long shards that were given away were without an owner."""
+    text = "a shard that is handed off is served elsewhere within a second"
+    if spread is None:
+        return Promise(text, False, "no hand-off was seen", None, HAND_OFF_LIMIT)
+    seen = f"{spread.last * 1000:.0f} ms at most in {spread.shards} hand-offs"
+    return Promise(text, spread.last <= HAND_OFF_LIMIT, seen, spread.last, HAND_OFF_LIMIT)
+
+
+def fences(given: Sequence[Grant], steps_back: Sequence[str], looks: int) -> Promise:
+    """Judge the fences: of the grants that pods told of, and of those installed in Redis, as looked at."""
+    text = "a shard's fence grows with every owner and never goes back"
+    pairs, wrong = unordered(given)
+    wrong += steps_back
+    if wrong or not pairs:
+        return Promise(text, False, "; ".join(wrong[:3]) or "no shard changed hands")
+    return Promise(text, True, f"{pairs} changes of owner, {looks} looks")
+
+
+def none_of(failures: Sequence[str], text: str, seen: str) -> Promise:
+    """Judge what either always held or has failures to name."""
+    return Promise(text, not failures, f"not so: {'; '.join(failures)}" if failures else seen)

@@ -1,0 +1,187 @@
+"""What happens in the demo, step by step, and what is promised meanwhile.
+
+A step acts on the pods, waits for what must follow, and says what it saw. Each promise is measured where it
+is at stake and judged at the end, by `promises`. A new act is one more step in `acts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import anyio
+
+from redis_cluster_kit.clock import Clock
+from redis_cluster_kit.observe import Snapshot
+
+from .pods import Pod, Pods
+from .promises import Promise, fences, hand_off, none_of, takeover
+from .view import View
+from .watching import Spread, Watcher, grants, losses, waits
+
+_SETTLE_WITHIN = 15.0
+_EVEN_WITHIN = 5.0
+_SHORTEST_LINGER = 0.3
+_LONGEST_LINGER = 4.0
+
+Act = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Story:
+    """One performance. `tell()` plays it; `promises` then holds what came of them."""
+
+    pods: Pods
+    watcher: Watcher
+    view: View
+    ttl: timedelta
+    until: float
+    """When it should end, on the boot clock."""
+    with_kill: bool
+    promises: list[Promise] = field(default_factory=list[Promise])
+    takeover: Spread | None = None
+    hand_off: Spread | None = None
+    _unsettled: list[str] = field(default_factory=list[str])
+    _disorderly: list[str] = field(default_factory=list[str])
+    _orphaned: int = 0
+
+    @property
+    def takeover_limit(self) -> float:
+        """Seconds within which the shards of a killed pod have a new owner: 10 at the default TTL."""
+        return 2 * self.ttl.total_seconds()
+
+    def acts(self) -> list[Act]:
+        """Return the steps, in order."""
+        deadly: list[Act] = [self._kill, self._replace] if self.with_kill else []
+        return [self._share, *deadly, self._stop, self._end]
+
+    async def tell(self) -> None:
+        """Play all steps, with a pause after each so that the whole lasts as long as it should."""
+        acts = self.acts()
+        for place, act in enumerate(acts):
+            await act()
+            if place < len(acts) - 1:
+                await self._linger(len(acts) - 1 - place)
+        self.judge()
+
+    # Steps
+
+    async def _share(self) -> None:
+        count = len(self.watcher.latest.shards)
+        await self._settled("the pods share the shards")
+        self.view.say(f"{len(self.pods.serving)} pods share {count} shards, each with a fence of its own")
+
+    async def _kill(self) -> None:
+        victim = self._richest()
+        orphans = self._owned_by(victim)
+        killed = await self.pods.kill(victim)
+        self.view.say(
+            f"{victim.name} is killed with SIGKILL: {len(orphans)} shards wait for their leases to end, "
+            f"{self.ttl.total_seconds():g} s after the last renewal"
+        )
+        await self._settled(f"the shards of {victim.name} have new owners")
+        ends = dict.fromkeys(orphans, killed)
+        others = [pod for pod in self.pods.all if pod is not victim]
+        found = waits(ends, grants(others))
+        self._orphaned = len(orphans) - len(found)
+        self.takeover = Spread.of(found.values())
+        if self.takeover is not None:
+            self.view.say(
+                f"taken over: {self.takeover.shards} shards, the first after {self.takeover.first:.2f} s, "
+                f"the last after {self.takeover.last:.2f} s"
+            )
+
+    async def _replace(self) -> None:
+        (newcomer,) = await self.pods.start()
+        self.view.say(f"{newcomer.name} joins; the others hand it its share")
+        await self._settled(f"{newcomer.name} has its share")
+
+    async def _stop(self) -> None:
+        leaver = self._richest()
+        owned = len(self._owned_by(leaver))
+        self.view.say(
+            f"{leaver.name} is told to go with SIGTERM: it gives its {owned} shards away, then goes"
+        )
+        if not await self.pods.stop(leaver):
+            self._disorderly.append(leaver.name)
+        await self._settled(f"the shards of {leaver.name} have new owners")
+        self.hand_off = Spread.of(self._hand_off_waits().values())
+        if self.hand_off is not None:
+            self.view.say(
+                f"handed off: {self.hand_off.shards} times so far, each shard without an owner for "
+                f"{self.hand_off.median * 1000:.0f} ms (median), {self.hand_off.last * 1000:.0f} ms at most"
+            )
+
+    async def _end(self) -> None:
+        self.view.say("the curtain falls: everybody is told to go")
+        before = {pod.name for pod in self.pods.serving}
+        await self.pods.stop_all()
+        self._disorderly += sorted(
+            pod.name for pod in self.pods.all if pod.name in before and pod.child.returncode != 0
+        )
+
+    # What is looked at
+
+    def _richest(self) -> Pod:
+        """The pod whose going is seen best."""
+        return max(self.pods.serving, key=lambda pod: len(self._owned_by(pod)))
+
+    def _owned_by(self, pod: Pod) -> set[str]:
+        return {str(sight.shard) for sight in self.watcher.latest.shards if sight.owner == pod.runner}
+
+    async def _settled(self, what: str) -> None:
+        """Wait until those that serve own everything, which is promised, and then for an even spread."""
+        if await self.watcher.until(self._is_owned, within=max(_SETTLE_WITHIN, self.takeover_limit)):
+            await self.watcher.until(self._is_even, within=_EVEN_WITHIN)
+        else:
+            self._unsettled.append(f"{what} ({self._spread()})")
+
+    def _spread(self) -> str:
+        snapshot = self.watcher.latest
+        owned = [f"{pod.name} {snapshot.owned_by(pod.runner)}" for pod in self.pods.all]
+        return ", ".join([*owned, f"free {len(snapshot.free)}"])
+
+    def _is_owned(self, snapshot: Snapshot) -> bool:
+        runners = {pod.runner for pod in self.pods.serving}
+        return all(
+            sight.owner in runners
+            and sight.installed is not None
+            and sight.installed.runner_id == sight.owner
+            for sight in snapshot.shards
+        )
+
+    def _is_even(self, snapshot: Snapshot) -> bool:
+        most = math.ceil(len(snapshot.shards) / len(self.pods.serving))
+        return self._is_owned(snapshot) and all(
+            snapshot.owned_by(pod.runner) <= most for pod in self.pods.serving
+        )
+
+    def _hand_off_waits(self) -> dict[str, float]:
+        """The last clean hand-off of each shard: how long until its next grant."""
+        given = grants(self.pods.all)
+        found: dict[str, float] = {}
+        for loss in losses(self.pods.all):
+            if loss.clean:
+                wait = waits({loss.shard: loss.at}, given).get(loss.shard)
+                if wait is not None:
+                    found[f"{loss.shard} at {loss.at}"] = wait
+        return found
+
+    async def _linger(self, pauses_left: int) -> None:
+        left = self.until - Clock.boot()
+        # The kill's wait is still to come while most pauses are: it takes a lease's time.
+        ahead = self.ttl.total_seconds() if self.with_kill and self.takeover is None else 0.0
+        await anyio.sleep(min(_LONGEST_LINGER, max(_SHORTEST_LINGER, (left - ahead) / (pauses_left + 1))))
+
+    def judge(self) -> None:
+        """Judge every promise that was at stake."""
+        if self.with_kill:
+            self.promises.append(takeover(self.takeover, self._orphaned, self.takeover_limit))
+        self.promises += [
+            hand_off(self.hand_off),
+            fences(grants(self.pods.all), self.watcher.steps_back, self.watcher.looks),
+            none_of(self._unsettled, "whatever happens, every shard finds an owner again", "always so"),
+            none_of(self._disorderly, "a pod that is told to go leaves in order", "all exited with 0"),
+        ]

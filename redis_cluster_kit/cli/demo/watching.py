@@ -1,0 +1,139 @@
+"""What can be seen of the demo: snapshots from outside, and the grants that the pods tell of.
+
+A snapshot says who owns what now and which fence is installed; the grants say when each shard changed hands.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import anyio
+
+from redis_cluster_kit.cli.stores import ClusterSide
+from redis_cluster_kit.errors import PersistenceFailedError
+from redis_cluster_kit.identity import ShardId
+from redis_cluster_kit.observe import Snapshot
+
+from .pods import Pod
+
+LOOK_EVERY = 0.1
+
+
+class Grant(NamedTuple):
+    """A shard given to a pod, at a time on the boot clock."""
+
+    at: float
+    shard: str
+    fence: int
+    pod: int
+
+
+class Loss(NamedTuple):
+    """A shard a pod does not own any more."""
+
+    at: float
+    shard: str
+    clean: bool
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Looks again and again; keeps the last look and what it has seen of the fences."""
+
+    side: ClusterSide
+    latest: Snapshot
+    looks: int = 1
+    steps_back: list[str] = field(default_factory=list[str])
+    """Fences that went back from one look to a later one: there must be none."""
+    _highest: dict[ShardId, int] = field(default_factory=dict[ShardId, int])
+
+    async def watch(self) -> None:
+        """Look until cancelled; a look that fails is left out."""
+        while True:
+            await anyio.sleep(LOOK_EVERY)
+            try:
+                self.latest = await self.side.look()
+            except PersistenceFailedError:
+                continue
+            self.looks += 1
+            self._compare()
+
+    async def until(self, fact: Callable[[Snapshot], bool], within: float) -> bool:
+        """Wait for something to be seen; return whether it was, in time."""
+        with anyio.move_on_after(within):
+            while not fact(self.latest):  # noqa: ASYNC110 - looks come by time, an event would change nothing
+                await anyio.sleep(LOOK_EVERY / 2)
+            return True
+        return False
+
+    def _compare(self) -> None:
+        for sight in self.latest.shards:
+            fence = 0 if sight.installed is None else sight.installed.fence
+            before = self._highest.get(sight.shard, 0)
+            if fence < before:
+                self.steps_back.append(f"{sight.shard}: {before} then {fence}")
+            self._highest[sight.shard] = max(before, fence)
+
+
+def grants(pods: Iterable[Pod]) -> list[Grant]:
+    """Return every grant the pods told of, in order of time."""
+    return sorted(
+        Grant(event.t_boot, event["shard"], event["fence"], pod.number)
+        for pod in pods
+        for event in pod.child.events
+        if event.name == "gained"
+    )
+
+
+def losses(pods: Iterable[Pod]) -> list[Loss]:
+    """Return every loss the pods told of, in order of time."""
+    return sorted(
+        Loss(event.t_boot, event["shard"], event["clean"])
+        for pod in pods
+        for event in pod.child.events
+        if event.name == "lost"
+    )
+
+
+def unordered(given: Iterable[Grant]) -> tuple[int, list[str]]:
+    """Return how many grants followed another of the same shard, and those without a higher fence."""
+    last: dict[str, Grant] = {}
+    pairs, wrong = 0, list[str]()
+    for grant in sorted(given):
+        before = last.get(grant.shard)
+        last[grant.shard] = grant
+        if before is not None:
+            pairs += 1
+            if grant.fence <= before.fence:
+                wrong.append(f"{grant.shard}: {before.fence} then {grant.fence}")
+    return pairs, wrong
+
+
+def waits(ends: dict[str, float], given: Iterable[Grant]) -> dict[str, float]:
+    """Return, for each shard that was let go at a time, the seconds until it was granted next."""
+    found: dict[str, float] = {}
+    for grant in sorted(given):
+        end = ends.get(grant.shard)
+        if end is not None and grant.at >= end:
+            found.setdefault(grant.shard, grant.at - end)
+    return found
+
+
+class Spread(NamedTuple):
+    """How long the shards of one step waited, in seconds."""
+
+    shards: int
+    first: float
+    median: float
+    last: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Spread | None:
+        """Return the spread of these, None if there are none."""
+        found = sorted(seconds)
+        if not found:
+            return None
+        return cls(len(found), found[0], statistics.median(found), found[-1])

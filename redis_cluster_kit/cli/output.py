@@ -1,0 +1,72 @@
+"""How answers look: rich tables on a terminal, aligned plain text elsewhere, JSON where asked for.
+
+rich is loaded only for a terminal: it takes longer to load than most commands take to answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Row: TypeAlias = Sequence[object]
+
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def is_terminal() -> bool:
+    """Whether a person looks at the answer."""
+    return sys.stdout.isatty()
+
+
+def show_json(value: Any) -> None:
+    """Print one JSON value in one line."""
+    click.echo(msgspec.json.encode(value))
+
+
+def show_table(headings: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print rows in columns; numbers stand on the right."""
+    if not is_terminal():
+        click.echo("\n".join(plain_table(headings, rows)))
+        return
+    from rich.console import Console
+
+    Console().print(rich_table(headings, rows))
+
+
+def plain_table(headings: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table without any decoration."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[place]) for row in [headings, *texts]) for place in range(len(headings))]
+    on_the_right = [_is_numeric(rows, place) for place in range(len(headings))]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, on_the_right, strict=True)
+        ).rstrip()
+        for row in [headings, *texts]
+    ]
+
+
+def rich_table(headings: Sequence[str], rows: Sequence[Row]) -> Table:
+    """Return the same for a terminal; a cell that is a known word gets its colour."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if _is_numeric(rows, place) else "left")
+    for row in rows:
+        table.add_row(*(Text(str(cell), style=COLOURS.get(str(cell), "")) for cell in row))
+    return table
+
+
+def _is_numeric(rows: Sequence[Row], place: int) -> bool:
+    return bool(rows) and all(isinstance(row[place], int | float) for row in rows)

@@ -1,0 +1,62 @@
+"""The script that tries rights knows every command that scripts run, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import redis_cluster_kit
+from redis_cluster_kit.cli.doctor.rights_checks import plain_commands
+from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl, Script
+from redis_cluster_kit.redis_access.scripts import script_folder
+from redis_cluster_kit.settings import RedisSettings
+
+_PLAIN = re.compile(r"\.call\(\s*[^,\"]+,\s*\*?\(?\"([A-Z]+)\"")
+_CALL = re.compile(r"redis\.p?call\(\s*'([A-Z]+)'")
+
+
+def test_every_command_of_the_scripts_is_tried() -> None:
+    probe = script_folder() / "doctor" / "rights.lua"
+    text = probe.read_text()
+    tried = set(re.findall(r"try\('([A-Z]+)'", text)) | set(_CALL.findall(text))
+    used = {
+        command
+        for path in script_folder().rglob("*.lua")
+        if path != probe
+        for command in _CALL.findall(path.read_text())
+    }
+    assert used
+    assert used - tried == set()
+
+
+def test_every_command_sent_outside_scripts_is_tried() -> None:
+    package = Path(redis_cluster_kit.__file__).parent
+    used = {
+        command
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] not in ("cli", "embedded", "testing")
+        for command in _PLAIN.findall(path.read_text())
+    }
+    assert {"GET", "XADD", "XREAD"} <= used
+    assert used - {str(words[0]) for words in plain_commands("probe")} == set()
+
+
+async def test_a_user_with_all_rights_is_refused_nothing(redis_server: Any, namespace: str) -> None:
+    keyspace = Keyspace(namespace, 4)
+    async with Lanes(RedisUrl.parse(redis_server.url), RedisSettings()) as lanes:
+        outcome = await Script.load("doctor/rights")(lanes, keyspace.home_slot, probe=keyspace.probe)
+        assert outcome.fields[0] == []
+        assert await lanes.call(keyspace.home_slot, "EXISTS", keyspace.probe) == 0
+
+
+async def test_a_scan_finds_the_keys_of_every_master(redis_server: Any, namespace: str) -> None:
+    keyspace = Keyspace(namespace, 16)
+    async with Lanes(RedisUrl.parse(redis_server.url), RedisSettings()) as lanes:
+        keys = [keyspace.inbox(f"r{number}", number % 16) for number in range(300)]
+        for number, key in enumerate(keys):
+            slot = keyspace.slots[number % 16]
+            assert keyspace.slot_of(key) == slot
+            await lanes.call(slot, "SET", key, "1", "PX", 60_000)
+        found = {key.decode() async for key in lanes.scan(keyspace.pattern(), count=10)}
+        assert found == set(keys)
