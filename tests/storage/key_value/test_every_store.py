@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from redis_cluster_kit.errors import MalformedMessageError, PayloadTooLargeError
 from redis_cluster_kit.storage.key_value import VALUE_LIMIT, KeyValueStore
 
-STRANGE = ["a", "with blanks", "ns:a", "%_[]*?\\^", "ключ", "🗝" * 128, "k" * 512, "../../etc/passwd", "a\u2028b"]
+STRANGE = [
+    "a",
+    "with blanks",
+    "ns:a",
+    "%_[]*?\\^",
+    "ключ",
+    "🗝" * 128,
+    "k" * 512,
+    "../../etc/passwd",
+    "a\u2028b",
+]
 
 
 async def test_what_is_set_can_be_got_until_it_is_removed(store: KeyValueStore) -> None:
@@ -187,10 +197,14 @@ STEPS = st.lists(
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=STEPS)
-async def test_it_behaves_like_a_dictionary(store: KeyValueStore, steps: list[tuple[str, str, bytes]]) -> None:
+async def test_it_behaves_like_a_dictionary(
+    store: KeyValueStore, steps: list[tuple[str, str, bytes]]
+) -> None:
     await store.clear()
     model: dict[str, bytes] = {}
     for do, key, value in steps:
