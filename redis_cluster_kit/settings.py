@@ -337,9 +337,9 @@ class KeyValueSettings(_Group):
 class HealthSettings(_Group):
     """When a runner is no longer ready, or no longer alive."""
 
-    loop_stall: timedelta = timedelta(seconds=1)
+    loop_stall: timedelta = timedelta(seconds=2)
     """How long the event loop may be blocked before the runner is not ready. Longer: slow pods keep their
-    traffic. Shorter: one garbage collection is enough."""
+    traffic. Shorter: a moment without CPU is enough."""
     stall_memory: timedelta = timedelta(seconds=10)
     """How long a runner stays not ready after such a stall. Shorter than the probe's period: no probe may
     ever see it."""
