@@ -48,6 +48,7 @@ from redis_cluster_kit.ownership import ClusterEvent, OwnedShard
 from redis_cluster_kit.runner import Identity, Runner, Surroundings
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.snowflake import Snowflake
+from redis_cluster_kit.storage.key_value import KeyValueStore
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -242,6 +243,16 @@ class Cluster:
         except KeyError:
             name = type.__qualname__
             raise LookupError(f"no resource {name}: let lifespan call cluster.provide({name}, …)") from None
+
+    @property
+    def kv(self) -> KeyValueStore:
+        """Values by key, shared by all pods: in the database, cached in Redis; in Redis alone without one."""
+        return self._joined().kv
+
+    @property
+    def metrics_registry(self) -> CollectorRegistry:
+        """The registry that this cluster's metrics are in."""
+        return self._metrics_registry
 
     # Calling
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from redis_cluster_kit.joining import (
     wanted_record,
 )
 from redis_cluster_kit.messaging import Messaging, Served
-from redis_cluster_kit.observe import HealthReport, Readable, Reading, collector_of, report
+from redis_cluster_kit.observe import HealthReport, Readable, Reading, Watchdog, collector_of, report
 from redis_cluster_kit.ownership import (
     FenceKeys,
     FenceSource,
@@ -46,8 +46,9 @@ from redis_cluster_kit.ownership import (
 )
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
 from redis_cluster_kit.runtime import EntityHost
-from redis_cluster_kit.settings import Settings
+from redis_cluster_kit.settings import KeyValueSettings, Settings
 from redis_cluster_kit.storage import ClusterRecord, Database, FenceRegister, MachineIds, RecordStore
+from redis_cluster_kit.storage.key_value import KeyValueStore, RedisStore, SqlStore, WriteThroughStore
 
 logger = logging.getLogger(__name__)
 
@@ -133,11 +134,23 @@ class Runner(Readable):
         self.ownership: Ownership | None = None
         self.record: ClusterRecord | None = None
         self.draining = anyio.Event()
+        self.watchdog = Watchdog(settings.health)
+        self.kv = self._make_kv(settings.key_value)
+        self._is_joined = False
         self._remark = ""
 
     def _lease_lane(self, url: RedisUrl) -> Lanes:
         """Leases have a connection of their own, and a lost attempt is not repeated: the next round comes."""
         return Lanes(url, self.settings.redis, role="lease", retry_for=0.0, stall_timeout=self._ttl / 3)
+
+    def _make_kv(self, settings: KeyValueSettings) -> KeyValueStore:
+        """Redis before the database; Redis alone where there is none."""
+        limit = settings.value_limit
+        redis = RedisStore(self.commands, self.keyspace, value_limit=limit)
+        if self.database is None:
+            return redis
+        durable = SqlStore(self.database, self._identity.namespace, value_limit=limit)
+        return WriteThroughStore(redis, durable, believed_for=settings.believed_for)
 
     def _describe(self) -> Member:
         return Member(
@@ -166,6 +179,7 @@ class Runner(Readable):
     ) -> AsyncGenerator[None]:
         """Open everything in order, join, and close in reverse."""
         async with AsyncExitStack() as stack:
+            stack.enter_context(self.watchdog.watching())
             opened = (self.commands, *self.messaging.lanes, *self._lease_lanes)
             for lanes in (*opened, self.membership.lanes):
                 await stack.enter_async_context(lanes)
@@ -193,6 +207,8 @@ class Runner(Readable):
                 wake = self.ownership.wake
                 self.messaging.inbox.handlers |= {b"free": wake, b"members": wake}
                 await stack.enter_async_context(self.ownership.running())
+            self._is_joined = True
+            stack.callback(setattr, self, "_is_joined", False)
             yield
 
     async def _open_database(self, stack: AsyncExitStack) -> None:
@@ -344,8 +360,21 @@ class Runner(Readable):
             leases=self.leases,
             ping_redis=self._ping_redis,
             ping_database=None if database is None else lambda timeout: database.ping(timeout=timeout),
+            troubles=self._troubles(),
             remarks=remarks,
+            is_live=self.watchdog.is_alive,
         )
+
+    def _troubles(self) -> Iterator[str]:
+        """Yield what keeps traffic away, beside stores and shards."""
+        if not self._is_joined:
+            yield "joining or leaving"
+        if self.ownership is None and self.draining.is_set():
+            yield "draining"
+        yield self.watchdog.trouble
+        stuck = 0.0 if self.host is None else self.host.progress.stuck_for
+        if stuck >= self.settings.health.progress.total_seconds():
+            yield f"nothing was consumed for {stuck:.0f} s although messages wait"
 
     async def _ping_redis(self) -> None:
         with anyio.move_on_after(1.0) as scope:

@@ -319,6 +319,43 @@ class MachineIdSettings(_Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class KeyValueSettings(_Group):
+    """How `cluster.kv` keeps values."""
+
+    value_limit: int = 1_048_576
+    """Bytes of one value. More: a large value holds up Redis and the database for everybody else."""
+    believed_for: timedelta = timedelta(seconds=30)
+    """How long a runner believes Redis before it compares a value with the database again. Longer: what a
+    runner that died in the middle of a write left behind is seen for longer. Shorter: more database reads."""
+
+    def __post_init__(self) -> None:
+        self._whole("value_limit", 1, 64 * 1024 * 1024)
+        self._durations("believed_for")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HealthSettings(_Group):
+    """When a runner is no longer ready, or no longer alive."""
+
+    loop_stall: timedelta = timedelta(seconds=2)
+    """How long the event loop may be blocked before the runner is not ready. Longer: slow pods keep their
+    traffic. Shorter: a moment without CPU is enough."""
+    stall_memory: timedelta = timedelta(seconds=10)
+    """How long a runner stays not ready after such a stall. Shorter than the probe's period: no probe may
+    ever see it."""
+    loop_dead: timedelta = timedelta(seconds=30)
+    """How long the event loop may be blocked before the process counts as dead. Shorter: a long computation
+    is killed in its middle. At least `loop_stall`."""
+    progress: timedelta = timedelta(seconds=60)
+    """How long messages may wait while nothing at all is consumed before the runner is not ready. Shorter: a
+    slow store looks like a stuck runner."""
+
+    def __post_init__(self) -> None:
+        self._durations("loop_stall", "stall_memory", "progress")
+        self._durations("loop_dead", least=self.loop_stall)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Settings(_Group):
     """Everything that can be set: `Cluster(settings=Settings(lease=LeaseSettings(ttl=…), …))`."""
 
@@ -330,6 +367,8 @@ class Settings(_Group):
     dedupe: DedupeSettings = field(default_factory=DedupeSettings)
     entities: EntitySettings = field(default_factory=EntitySettings)
     drain: DrainSettings = field(default_factory=DrainSettings)
+    key_value: KeyValueSettings = field(default_factory=KeyValueSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
     machine_ids: MachineIdSettings = field(default_factory=MachineIdSettings)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from .health import HealthReport, ShardHealth, StoreHealth, report
 from .metrics import Readable, Reading, collector_of
 from .snapshot import ShardSight, Snapshot, read_members, read_record, take_snapshot
+from .watchdog import Watchdog
 
 __all__ = [
     "HealthReport",
@@ -12,6 +13,7 @@ __all__ = [
     "ShardSight",
     "Snapshot",
     "StoreHealth",
+    "Watchdog",
     "collector_of",
     "read_members",
     "read_record",

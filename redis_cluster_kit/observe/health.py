@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from redis_cluster_kit.clock import Clock
@@ -53,12 +54,19 @@ async def report(
     leases: LeaseNodes,
     ping_redis: Callable[[], Awaitable[object]],
     ping_database: Callable[[float], Awaitable[object]] | None,
-    remarks: list[str],
+    troubles: Iterable[str],
+    remarks: Iterable[str],
+    is_live: bool,
 ) -> HealthReport:
-    """Ask the stores and put together what is known."""
-    redis = await _asked(ping_redis)
-    database = None if ping_database is None else await _asked(lambda: ping_database(_ANSWER_WITHIN))
-    reasons = [f"redis: {redis.detail}"] if not redis.ok else []
+    """Ask the stores and put together what is known. `troubles` make it unready, `remarks` do not."""
+    redis, database = await asyncio.gather(
+        _asked(ping_redis),
+        _asked(None if ping_database is None else lambda: ping_database(_ANSWER_WITHIN)),
+    )
+    assert redis is not None
+    reasons = [text for text in troubles if text]
+    if not redis.ok:
+        reasons.append(f"redis: {redis.detail}")
     if database is not None and not database.ok:
         reasons.append(f"database: {database.detail}")
     if hosting and (ownership is None or not ownership.is_placed):
@@ -69,7 +77,7 @@ async def report(
         reasons += _shard_reasons(ownership, leases)
     return HealthReport(
         ready=not reasons,
-        live=True,
+        live=is_live,
         reasons=(*reasons, *remarks),
         runner_id=runner_id,
         shards=shards,
@@ -85,13 +93,17 @@ def _shard_reasons(ownership: Ownership, leases: LeaseNodes) -> list[str]:
         reasons.append("draining")
     if not leases.has_majority:
         reasons.append(leases.too_few().detail)
+    if not ownership.has_planned:
+        reasons.append("placement is not known yet")
     if ownership.missing:
         reasons.append(f"{len(ownership.missing)} shards of this runner are not owned yet")
     reasons += [f"{name}: {text}" for name, text in sorted(ownership.trouble.items())]
     return reasons
 
 
-async def _asked(ping: Callable[[], Awaitable[object]]) -> StoreHealth:
+async def _asked(ping: Callable[[], Awaitable[object]] | None) -> StoreHealth | None:
+    if ping is None:
+        return None
     started = Clock.boot()
     try:
         await ping()

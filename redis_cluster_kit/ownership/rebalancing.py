@@ -108,6 +108,11 @@ class Ownership:
         ]
 
     @property
+    def has_planned(self) -> bool:
+        """Whether it knows yet which shards it should own."""
+        return self._planned_for is not None
+
+    @property
     def incomparable_groups(self) -> list[str]:
         """Groups whose runners serve types that do not contain one another."""
         return incomparable_types(self._membership.members)

@@ -154,6 +154,7 @@ KINDS: tuple[KeyKind, ...] = (
         True,
     ),
     KeyKind("dead", "hash", "dead:<group>:<shard>", "none", "dead letters", "HKEYS", True),
+    KeyKind("kv", "hash", "kv", "none", "values of the key-value store whose keys fall here", "HKEYS", True),
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _NAME = "[A-Za-z0-9_.-]{1,64}"
@@ -269,6 +270,10 @@ class Keyspace:
     def fence(self, shard: ShardId) -> str:
         """Return the key of the shard's installed fence."""
         return f"{self._tags[shard.number % self.partitions]}fence:{shard.group}:{shard.number}"
+
+    def values(self, partition: int) -> str:
+        """Return the key of a partition's part of the key-value store."""
+        return f"{self._tags[partition]}kv"
 
     def inbox(self, runner_id: str, partition: int) -> str:
         """Return where a runner's nudges of one partition arrive."""

@@ -33,6 +33,11 @@ class RuntimeCounters:
     """Messages by how long they waited before their handler began, one number for each bucket."""
     latency_sum: float = 0.0
 
+    @property
+    def ended(self) -> int:
+        """Turns that came to an end, one way or another."""
+        return self.commits + self.failures + self.buried + self.lost
+
     def waited(self, seconds: float) -> None:
         """Count one message's wait."""
         self.latency_sum += seconds

@@ -20,6 +20,7 @@ from redis_cluster_kit.settings import Settings
 
 from .activation import EntityActivation
 from .counters import RuntimeCounters
+from .progress import Progress
 from .residents import Residents
 from .shard_host import ShardHost
 
@@ -62,6 +63,7 @@ class EntityHost:
         self.note_wants = note_wants
         self.somebody_serves = somebody_serves
         self.counters = RuntimeCounters()
+        self.progress = Progress(self.counters, clock.now)
         self.residents = Residents(settings.entities.max_resident)
         self.suspects = anyio.Lock()
         """Messages that may have killed their runners run one at a time."""
@@ -81,6 +83,7 @@ class EntityHost:
         finally:
             if self.shards.get(str(owned.shard)) is host:
                 del self.shards[str(owned.shard)]
+                self.progress.left(str(owned.shard))
 
     async def sweep(self) -> None:
         """Passivate who has been idle for too long, for ever."""

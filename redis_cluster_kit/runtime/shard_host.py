@@ -55,6 +55,7 @@ class ShardHost:
         self._relay = Relay(host.mailboxes, owned.shard, self.fence, self._not_after)
         self.timers = Timers(self)
         self._cursor = "0"
+        self._saw_waiting = False
         self._emptied = anyio.Event()
         self._tasks: TaskGroup | None = None
 
@@ -232,6 +233,7 @@ class ShardHost:
 
     async def _poll_step(self, cursor: str) -> str:
         following, members = await self.mailboxes.scan_active(self.shard, cursor)
+        self._note_waiting(members, is_first=cursor == "0", is_last=following == "0")
         for member in members:
             activation = self.activations.get(member)
             if activation is None:
@@ -239,3 +241,16 @@ class ShardHost:
             elif activation.is_idle:
                 activation.rescue()
         return following
+
+    def _note_waiting(self, members: list[str], *, is_first: bool, is_last: bool) -> None:
+        """Tell whether something waits in this shard that is in nobody's hands; a whole scan decides."""
+        seen = any(self._is_unattended(member) for member in members)
+        self._saw_waiting = seen or (self._saw_waiting and not is_first)
+        if self._saw_waiting or is_last:
+            self.host.progress.saw(str(self.shard), is_waiting=self._saw_waiting)
+
+    def _is_unattended(self, member: str) -> bool:
+        activation = self.activations.get(member)
+        if activation is None:
+            return member.partition(":")[0] in self.host.definitions
+        return not activation.in_hand

@@ -72,9 +72,20 @@ CREATE TABLE IF NOT EXISTS rck_singleton_state (
 )
 """
 
+_KEY_VALUE = """
+CREATE TABLE IF NOT EXISTS kv_store (
+    namespace TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value {bytes} NOT NULL,
+    updated_at BIGINT NOT NULL,
+    PRIMARY KEY (namespace, key)
+)
+"""
+
 STEPS = (
     Step(1, "fence register, cluster record, machine ids", (_FENCES, _RECORD, _MACHINE_IDS)),
     Step(2, "singleton state", (_SINGLETON_STATE,)),
+    Step(3, "key-value store", (_KEY_VALUE,)),
 )
 
 SCHEMA_VERSION = STEPS[-1].version

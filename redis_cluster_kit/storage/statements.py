@@ -40,12 +40,15 @@ _TYPES: Mapping[str, TypeEngine[Any]] = {
     "expected": BigInteger(),
     "expected_revision": BigInteger(),
     "fence": BigInteger(),
+    "key": String(),
     "lease_ms": BigInteger(),
     "machine_id": Integer(),
     "name": String(),
     "namespace": String(),
     "nonce": String(),
     "now_ms": BigInteger(),
+    "old_value": LargeBinary(),
+    "prefix": String(),
     "proposals": String(),
     "record": String(),
     "reserved_ms": BigInteger(),
@@ -53,6 +56,7 @@ _TYPES: Mapping[str, TypeEngine[Any]] = {
     "shard": Integer(),
     "shard_group": String(),
     "span_ms": BigInteger(),
+    "value": LargeBinary(),
 }
 
 

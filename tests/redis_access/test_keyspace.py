@@ -43,6 +43,7 @@ def _keys(keyspace: Keyspace, shard: ShardId, name: str, id: str = "1") -> dict[
         "later": keys.later,
         "outbox": keys.outbox,
         "dead": keys.dead,
+        "kv": keyspace.values(partition),
     }
 
 

@@ -20,6 +20,7 @@ def scenarios(keyspace: Keyspace) -> list[Scenario]:
         *owning.state_scenarios(keyspace),
         *owning.machine_scenarios(keyspace),
         *owning.other_scenarios(keyspace),
+        *owning.value_scenarios(keyspace),
         *messages.append_scenarios(keyspace),
         *messages.schedule_scenarios(keyspace),
         *messages.sender_scenarios(keyspace),

@@ -195,3 +195,34 @@ def other_scenarios(keyspace: Keyspace) -> list[Scenario]:
         Scenario(script="record/settle", word="written", setup=standing, values=settle | {"overrule": True}),
         Scenario(script="record/settle", word="stands", setup=standing, values=settle),
     ]
+
+
+def value_scenarios(keyspace: Keyspace) -> list[Scenario]:
+    """What is there, what was read, what it becomes; None: nothing."""
+    table: list[tuple[str, str | None, bytes | None, bytes | None]] = [
+        ("ok", "old", b"old", b"new"),
+        ("ok", "old", b"old", None),
+        ("ok", "", b"", b"new"),  # an empty value is one
+        ("ok", None, None, b"new"),
+        ("changed", "other", b"old", b"new"),
+        ("changed", None, b"old", b"new"),
+        ("changed", "other", None, b"new"),
+        ("changed", "", None, b"new"),
+    ]
+    store = keyspace.values(0)
+    return [
+        Scenario(
+            script="key_value/compare_and_set",
+            word=word,
+            setup=(("HSET", store, "b", "beside", *(() if stored is None else ("a", stored))),),
+            values={
+                "store": store,
+                "name": "a",
+                "existed": read is not None,
+                "expected": read or b"",
+                "stays": new is not None,
+                "value": new or b"",
+            },
+        )
+        for word, stored, read, new in table
+    ]
