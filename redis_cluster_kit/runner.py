@@ -205,7 +205,12 @@ class Runner(Readable):
                 background.start_soon(self.host.measure)
                 self.ownership = self._make_ownership()
                 wake = self.ownership.wake
-                self.messaging.inbox.handlers |= {b"free": wake, b"members": wake}
+                self.messaging.inbox.handlers |= {
+                    b"free": wake,
+                    b"members": wake,
+                    b"wants": self.ownership.replan,
+                }
+                self.host.call_for_placement = self.ownership.call_for_placement
                 await stack.enter_async_context(self.ownership.running())
             self._is_joined = True
             stack.callback(setattr, self, "_is_joined", False)

@@ -93,8 +93,6 @@ def _shard_reasons(ownership: Ownership, leases: LeaseNodes) -> list[str]:
         reasons.append("draining")
     if not leases.has_majority:
         reasons.append(leases.too_few().detail)
-    if not ownership.has_planned:
-        reasons.append("placement is not known yet")
     if ownership.missing:
         reasons.append(f"{len(ownership.missing)} shards of this runner are not owned yet")
     reasons += [f"{name}: {text}" for name, text in sorted(ownership.trouble.items())]

@@ -74,6 +74,7 @@ class Ownership:
         self._closing: dict[ShardId, tuple[OwnedShard, bool]] = {}
         self._plan: dict[ShardId, str] = {}
         self._planned_for: Mapping[str, Member] | None = None
+        self._is_plan_stale = False
         self._free_since: dict[ShardId, float] = {}
         self._orphans: frozenset[ShardId] = frozenset()
         self._rescues: Counter[ShardId] = Counter()
@@ -106,11 +107,6 @@ class Ownership:
         return [
             shard for shard, who in self._plan.items() if who == self._runner_id and shard not in self._owned
         ]
-
-    @property
-    def has_planned(self) -> bool:
-        """Whether it knows yet which shards it should own."""
-        return self._planned_for is not None
 
     @property
     def incomparable_groups(self) -> list[str]:
@@ -244,7 +240,8 @@ class Ownership:
             self._members_changed(before)
         if self._runner_id not in self._membership.members:
             await self._membership.heartbeat()
-        if self._planned_for is not self._membership.members:
+        if self._is_plan_stale or self._planned_for is not self._membership.members:
+            self._is_plan_stale = False
             await self._replan()
         await self._give_away()
         if Clock.boot() >= self._next_survey:
@@ -265,6 +262,16 @@ class Ownership:
     def wake(self, _: object = None) -> None:
         """Look for shards now: somebody nudged."""
         self._wake.set()
+
+    def replan(self, _: object = None) -> None:
+        """Place every shard anew, soon: what one of them wants has changed."""
+        self._is_plan_stale = True
+        self._wake.set()
+
+    async def call_for_placement(self) -> None:
+        """Let everybody place anew: a shard here wants what this runner does not serve."""
+        self.replan()
+        await self._nudge_others("wants")
 
     # Taking
 

@@ -67,6 +67,8 @@ class EntityHost:
         self.residents = Residents(settings.entities.max_resident)
         self.suspects = anyio.Lock()
         """Messages that may have killed their runners run one at a time."""
+        self.call_for_placement: Callable[[], Awaitable[None]] | None = None
+        """Tells every runner that a shard here wants what this one does not serve."""
         self.shards: dict[str, ShardHost] = {}
         self.depth = 0
         """Messages that waited or were handled when they were counted last."""

@@ -73,6 +73,9 @@ class UnknownTypes:
         except BaseException:
             self._is_noted = False
             raise
+        call = self._around.host.call_for_placement
+        if call is not None and any(self._around.host.somebody_serves((name,)) for name in self.waiting):
+            await call()
 
     async def wait(self, *names: str) -> None:
         """Return when no live runner has known one of these for ten minutes."""
