@@ -43,6 +43,7 @@ from redis_cluster_kit.identity import (
     parse_message_id,
     shard_number,
 )
+from redis_cluster_kit.life import Life
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import ClusterEvent, OwnedShard
 from redis_cluster_kit.runner import Identity, Runner, Surroundings
@@ -106,7 +107,7 @@ class Cluster:
             self._registry.include(registry)
         self._resources: dict[type[Any], Any] = {}
         self._runner: Runner | None = None
-        self._life: _Life | None = None
+        self._life: Life | None = None
         self._make_clock: Callable[[], Clock] = Clock
 
     def __repr__(self) -> str:
@@ -129,7 +130,7 @@ class Cluster:
             raise RuntimeError("this cluster is entered already; make a second Cluster for a second runner")
         _require_asyncio()
         self._definitions = self._registry.close()
-        self._life = _Life(self._run)
+        self._life = Life(self._run)
         try:
             await self._life.begin()
         except BaseException:
@@ -409,66 +410,8 @@ class Cluster:
         return self._runner
 
 
-class _Life:
-    """The runner's own asyncio task: its scopes never mix with the caller's, whatever the caller does."""
-
-    def __init__(self, run: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]) -> None:
-        self._run = run
-        self._joined = asyncio.Event()
-        self._over = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    async def begin(self) -> None:
-        """Return when the runner has joined; raise what kept it from that."""
-        self._task = asyncio.create_task(self._live(), name="redis_cluster_kit")
-        waiting = asyncio.create_task(self._joined.wait())
-        try:
-            await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            await self._abandon()
-            raise
-        finally:
-            waiting.cancel()
-        if not self._joined.is_set():
-            await self._task
-
-    async def end(self) -> None:
-        """Leave in order, even if the caller was cancelled; a cancellation during that cuts it short."""
-        assert self._task is not None
-        self._over.set()
-        try:
-            with anyio.CancelScope(shield=True):
-                await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            await self._abandon()
-            raise
-
-    async def _abandon(self) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait((self._task,))
-
-    async def _live(self) -> None:
-        try:
-            await self._run(self._stay)
-        except BaseExceptionGroup as group:
-            raise _only(group) from None
-
-    async def _stay(self) -> None:
-        self._joined.set()
-        await self._over.wait()
-
-
 def _all_errors(definition: EntityDefinition) -> dict[str, type[EntityError]]:
     return {code: error for rpc in definition.rpcs.values() for code, error in rpc.raises.items()}
-
-
-def _only(error: BaseException) -> BaseException:
-    """Return what a group of one holds: task groups wrap what passes through them."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 class _EmbeddedCluster(Cluster):

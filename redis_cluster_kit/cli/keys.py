@@ -65,7 +65,7 @@ def _shown_place(
     try:
         if entity is not None:
             kind, _, id = entity.partition(":")
-            group = _group_of(check_name("type", kind), members)
+            group = group_of(check_name("type", kind), members)
             number = shard_number(kind, check_entity_id(id), counts[group])
             return Place(ShardId(group, number), {**names, "type": kind, "id": id})
         chosen = ShardId(min(counts, default="default"), 0) if shard is None else ShardId.parse(shard)
@@ -74,8 +74,8 @@ def _shown_place(
     return Place(chosen, names)
 
 
-def _group_of(kind: str, members: Mapping[str, Member]) -> str:
-    """Only runners know which group a type's shards are of."""
+def group_of(kind: str, members: Mapping[str, Member]) -> str:
+    """Return the shard group of a type, which only runners know."""
     for member in members.values():
         for group, types in member.serves.items():
             if kind in types:

@@ -7,8 +7,10 @@ from importlib.metadata import version
 import click
 
 from .completion import completion
+from .dead_letters import deadletters
 from .demo.command import demo
 from .doctor.command import doctor
+from .entity import entity
 from .keys import keys
 from .migrate import migrate
 from .run import run
@@ -27,5 +29,5 @@ def rck() -> None:
     """
 
 
-for command in (status, shards, keys, doctor, migrate, run, demo, completion):
+for command in (status, shards, entity, deadletters, keys, doctor, migrate, run, demo, completion):
     rck.add_command(command)

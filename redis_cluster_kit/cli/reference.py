@@ -27,15 +27,21 @@ Shell completion: `eval "$(rck completion bash)"`, the same with `zsh`; `rck com
 def reference_page(program: click.Group) -> str:
     """Return the page."""
     lines = _HEAD.strip().splitlines()
-    for name, command in program.commands.items():
-        lines += ["", f"## rck {name}", "", *_section(name, command)]
+    for context in _commands(program, click.Context(program, info_name="rck")):
+        lines += ["", f"## {context.command_path}", "", *_section(context)]
     return "\n".join(lines) + "\n"
 
 
-def _section(name: str, command: click.Command) -> Iterator[str]:
-    context = click.Context(
-        command, info_name=name, parent=click.Context(click.Group("rck"), info_name="rck")
-    )
+def _commands(group: click.Group, parent: click.Context) -> Iterator[click.Context]:
+    for name, command in group.commands.items():
+        context = click.Context(command, info_name=name, parent=parent)
+        yield context
+        if isinstance(command, click.Group):
+            yield from _commands(command, context)
+
+
+def _section(context: click.Context) -> Iterator[str]:
+    command = context.command
     yield "```"
     yield f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     yield "```"
