@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
 
 import anyio
 import anyio.to_thread
-import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from redis_cluster_kit.calling import MessageReceipt, Target, make_proxy, rpc_call
@@ -33,7 +32,7 @@ from redis_cluster_kit.entity import (
     RpcMethod,
     define,
 )
-from redis_cluster_kit.envelope import ENVELOPE_VERSION, Envelope, seal_envelope
+from redis_cluster_kit.envelope import ENVELOPE_VERSION
 from redis_cluster_kit.errors import EntityError
 from redis_cluster_kit.identity import (
     EntityAddress,
@@ -49,7 +48,6 @@ from redis_cluster_kit.runner import Identity, Runner, Surroundings
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage.key_value import KeyValueStore
-from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -287,28 +285,7 @@ class Cluster:
 
         A runner that does not answer within 5 s counts for nothing.
         """
-        if TRACING.tracer is None:
-            return await self._broadcast(method, args, kwargs)
-        definition, runner_id = define(method.entity), self.runner_id
-        with TRACING.sending(
-            "cluster.broadcast", runner_id=runner_id, entity_type=definition.name, rpc=method.name
-        ):
-            return await self._broadcast(method, args, kwargs)
-
-    async def _broadcast(
-        self, method: RpcMethod[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> int:
-        runner = self._joined()
-        definition = define(method.entity)
-        rpc = definition.rpcs[method.name]
-        limits = self.settings.mailbox
-        arguments = rpc.arguments.encode(args, kwargs, limit=limits.payload_limit, max_depth=limits.max_depth)
-        message = seal_envelope(
-            Envelope(rpc=rpc.name, args=msgspec.Raw(arguments), trace=outgoing_trace({})),
-            limit=limits.payload_limit + 4096,
-        )
-        await runner.membership.refresh()
-        return await runner.messaging.broadcasts.send(definition.name, message, timeout=5.0)
+        return await self._joined().messaging.broadcast(define(method.entity), method.name, args, kwargs)
 
     @overload
     def receipt(self, message_id: str, /) -> Receipt[Any]: ...
