@@ -24,7 +24,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_ANSWER_WITHIN = 3.0
+_ANSWER_WITHIN = 2.0
 _JSON = b"application/json"
 
 
@@ -100,6 +100,8 @@ class _Probes:
         with anyio.move_on_after(_ANSWER_WITHIN):
             if loop is asyncio.get_running_loop():
                 return await runner.health()
+            if runner.watchdog.is_blocked:
+                return runner.watchdog.trouble
             return await _on(loop, runner.health())
         return runner.watchdog.trouble or f"no answer within {_ANSWER_WITHIN:g} s"
 

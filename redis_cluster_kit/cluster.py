@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
 
 import anyio
 import anyio.to_thread
-import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from redis_cluster_kit.calling import MessageReceipt, Target, make_proxy, rpc_call
@@ -33,7 +32,7 @@ from redis_cluster_kit.entity import (
     RpcMethod,
     define,
 )
-from redis_cluster_kit.envelope import ENVELOPE_VERSION, Envelope, seal_envelope
+from redis_cluster_kit.envelope import ENVELOPE_VERSION
 from redis_cluster_kit.errors import EntityError
 from redis_cluster_kit.identity import (
     EntityAddress,
@@ -287,16 +286,7 @@ class Cluster:
 
         A runner that does not answer within 5 s counts for nothing.
         """
-        runner = self._joined()
-        definition = define(method.entity)
-        rpc = definition.rpcs[method.name]
-        limits = self.settings.mailbox
-        arguments = rpc.arguments.encode(args, kwargs, limit=limits.payload_limit, max_depth=limits.max_depth)
-        message = seal_envelope(
-            Envelope(rpc=rpc.name, args=msgspec.Raw(arguments)), limit=limits.payload_limit + 4096
-        )
-        await runner.membership.refresh()
-        return await runner.messaging.broadcasts.send(definition.name, message, timeout=5.0)
+        return await self._joined().messaging.broadcast(define(method.entity), method.name, args, kwargs)
 
     @overload
     def receipt(self, message_id: str, /) -> Receipt[Any]: ...

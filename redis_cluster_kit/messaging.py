@@ -6,17 +6,22 @@ It opens nothing by itself: the runner opens its lanes, keeps its inbox alive an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
+
+import msgspec
 
 from redis_cluster_kit.calling import Caller
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.delivery import Mailboxes, Replies, ReplyPlace
 from redis_cluster_kit.entity import EntityDefinition
+from redis_cluster_kit.envelope import Envelope, seal_envelope
 from redis_cluster_kit.identity import MessageIds
 from redis_cluster_kit.ownership import FenceKeys, Inbox, Membership
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
 from redis_cluster_kit.runtime import Broadcasts, EntityHost
 from redis_cluster_kit.settings import Settings
+from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
 
 class Served(NamedTuple):
@@ -62,6 +67,24 @@ class Messaging:
     def lanes(self) -> list[Lanes]:
         """The lanes that are its own, to be opened and closed by the runner."""
         return [self._replicating, *self._readers]
+
+    async def broadcast(
+        self, definition: EntityDefinition, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> int:
+        """Send a message to every entity of the type that is in memory anywhere; return how many took it."""
+        rpc, limits = definition.rpcs[name], self._settings.mailbox
+        arguments = rpc.arguments.encode(args, kwargs, limit=limits.payload_limit, max_depth=limits.max_depth)
+        with ExitStack() as stack:
+            if TRACING.tracer is not None:
+                runner_id = self._membership.me.runner_id
+                about = {"runner_id": runner_id, "entity_type": definition.name, "rpc": name}
+                stack.enter_context(TRACING.sending("cluster.broadcast", **about))
+            message = seal_envelope(
+                Envelope(rpc=name, args=msgspec.Raw(arguments), trace=outgoing_trace({})),
+                limit=limits.payload_limit + 4096,
+            )
+            await self._membership.refresh()
+            return await self.broadcasts.send(definition.name, message, timeout=5.0)
 
     def _make_inbox(self, url: RedisUrl, commands: Lanes, place: ReplyPlace, *, is_host: bool) -> Inbox:
         """A host hears nudges of every partition, a runner that only sends just its replies."""

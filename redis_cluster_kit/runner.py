@@ -285,6 +285,7 @@ class Runner(Readable):
         calls = self.messaging.caller.counters
         reading = Reading(
             self.keyspace.namespace,
+            loop_lag_seconds=max(self.watchdog.lag, self.watchdog.stalled_for),
             runners=sum(member.hosting for member in members),
             runners_healthy=sum(member.hosting and not member.draining for member in members),
             calls={

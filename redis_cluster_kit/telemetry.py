@@ -1,19 +1,78 @@
-"""Trace context in and out of envelopes, where OpenTelemetry is installed; at no cost where it is not."""
+"""Spans and trace context where OpenTelemetry is installed; where it is not, one attribute is looked at.
+
+`TRACING.tracer` is None then, and callers open no span. What a span is about is theirs to say.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
-_HAS_OTEL = importlib.util.find_spec("opentelemetry") is not None
+from redis_cluster_kit.identity import ShardId
+
+
+class Tracing:
+    """The way to OpenTelemetry; a tracer of its API does nothing until the service sets a provider up."""
+
+    __slots__ = ("tracer",)
+
+    def __init__(self) -> None:
+        self.tracer: Any = None
+        """None where OpenTelemetry is not installed: then there is nothing to open a span with."""
+        if importlib.util.find_spec("opentelemetry") is not None:
+            from opentelemetry import trace
+
+            self.tracer = trace.get_tracer("redis_cluster_kit")
+
+    def sending(self, name: str, **about: Any) -> AbstractContextManager[object]:
+        """Open the span of a call that leaves this code; its trace context goes into the envelope."""
+        from opentelemetry.trace import SpanKind
+
+        opened: AbstractContextManager[object] = self.tracer.start_as_current_span(
+            name, kind=SpanKind.PRODUCER, attributes=_attributes(about)
+        )
+        return opened
+
+    def handling(
+        self, name: str, trace: Mapping[str, str] | None = None, **about: Any
+    ) -> AbstractContextManager[object]:
+        """Open the span of a turn, a singleton or a tick; `trace` came with the message, and is its parent.
+
+        Without one it has none: what happens to be current where the runner was entered has not caused it.
+        """
+        from opentelemetry import propagate
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind
+
+        opened: AbstractContextManager[object] = self.tracer.start_as_current_span(
+            name,
+            context=propagate.extract(trace or {}, context=Context()),
+            kind=SpanKind.CONSUMER,
+            attributes=_attributes(about),
+        )
+        return opened
+
+
+TRACING: Final = Tracing()
 
 
 def outgoing_trace(inherited: dict[str, str]) -> dict[str, str]:
     """Return the trace context to send: the present span's, else what came with the message being handled."""
-    if not _HAS_OTEL:
+    if TRACING.tracer is None:
         return inherited
     from opentelemetry import propagate
 
-    carrier: dict[str, Any] = {}
+    carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return carrier or inherited
+
+
+def _attributes(about: Mapping[str, Any]) -> dict[str, Any]:
+    """`rck.shard`, `rck.runner_id`, … ; what is None is left out."""
+    return {
+        f"rck.{name}": str(value) if isinstance(value, ShardId) else value
+        for name, value in about.items()
+        if value is not None
+    }

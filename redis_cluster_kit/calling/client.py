@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ from redis_cluster_kit.errors import (
 )
 from redis_cluster_kit.identity import EntityAddress, MessageIds, ShardId, public_message_id
 from redis_cluster_kit.settings import Settings
-from redis_cluster_kit.telemetry import outgoing_trace
+from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.25, 2.0
 _FIRST_POLL, _LONGEST_POLL = 0.005, 0.25
@@ -135,6 +136,30 @@ class Caller:
 
     async def ask(self, call: Call) -> Any:
         """Send and wait for the answer; see API errors: `SendTimeoutError`, `MailboxFullError`, …"""
+        if TRACING.tracer is None:
+            return await self._ask(call)
+        with self._span(call):
+            return await self._ask(call)
+
+    async def tell(self, call: Call) -> MessageReceipt:
+        """Send; return when the message is safe in its mailbox. Inside a turn it leaves with the commit."""
+        if TRACING.tracer is None:
+            return await self._tell(call)
+        with self._span(call):
+            return await self._tell(call)
+
+    def _span(self, call: Call) -> AbstractContextManager[object]:
+        address = call.target.address
+        return TRACING.sending(
+            "cluster.send",
+            shard=address.shard,
+            runner_id=self._replies.place.runner_id,
+            entity_type=address.type,
+            entity_id=address.id,
+            rpc=call.rpc.name,
+        )
+
+    async def _ask(self, call: Call) -> Any:
         turn = current_turn()
         member = str(call.target.address)
         if turn is not None:
@@ -147,8 +172,7 @@ class Caller:
         reply = await self._exchange(call, parcel, timeout)
         return open_reply(reply, call.rpc.result, dict(call.rpc.raises))
 
-    async def tell(self, call: Call) -> MessageReceipt:
-        """Send; return when the message is safe in its mailbox. Inside a turn it leaves with the commit."""
+    async def _tell(self, call: Call) -> MessageReceipt:
         self.counters.sends += 1
         turn = current_turn()
         if turn is not None:

@@ -1,7 +1,7 @@
 """What can be seen of a cluster: the health of one runner, and a snapshot of all from outside."""
 
 from .health import HealthReport, ShardHealth, StoreHealth, report
-from .metrics import Readable, Reading, collector_of
+from .metrics import Readable, Reading, collector_of, metrics_page
 from .snapshot import ShardSight, Snapshot, read_members, read_record, take_snapshot
 from .watchdog import Watchdog
 
@@ -15,6 +15,7 @@ __all__ = [
     "StoreHealth",
     "Watchdog",
     "collector_of",
+    "metrics_page",
     "read_members",
     "read_record",
     "report",

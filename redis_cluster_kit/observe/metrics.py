@@ -1,6 +1,7 @@
 """Prometheus metrics of the runners in this process: read when somebody scrapes, so counting costs nothing.
 
-One collector a registry, however many clusters a process has joined; no labels but the namespace.
+One collector a registry, however many clusters a process has joined. The namespace is the only label that
+tells series apart: runners of one namespace in one process are shown as one, and nothing is shown per entity.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -16,6 +18,22 @@ from prometheus_client.registry import Collector
 
 from redis_cluster_kit.runtime import LATENCY_BUCKETS, RuntimeCounters
 
+
+class _Gauge(NamedTuple):
+    text: str
+    is_shared: bool = False
+    """Whether runners see the same thing, and do not add up."""
+
+
+_GAUGES = {
+    "entities": _Gauge("entities in this process' memory"),
+    "shards": _Gauge("shards this process owns"),
+    "runners": _Gauge("live runners, as this one sees them", is_shared=True),
+    "runners_healthy": _Gauge("live runners that are not leaving", is_shared=True),
+    "mailbox_messages": _Gauge("messages that wait or are handled, in the shards of this process"),
+    "dead_letters": _Gauge("dead letters in the shards of this process"),
+    "loop_lag_seconds": _Gauge("how long the event loop took for its last answer", is_shared=True),
+}
 _COUNTERS = {
     "commits": "turns that were committed",
     "failures": "turns that raised and were tried again or buried",
@@ -31,6 +49,8 @@ _COUNTERS = {
     "passivated": "entities that left memory because they were idle",
     "unknown": "types and rpcs met that this runner does not know",
 }
+_CALLS = "calls made: ask, send, refused_full, timed_out, looked_up"
+_LATENCY = "from the mailbox to the handler"
 
 
 @dataclass(slots=True)
@@ -44,8 +64,34 @@ class Reading:
     runners_healthy: int = 0
     mailbox_messages: int = 0
     dead_letters: int = 0
+    loop_lag_seconds: float = 0.0
     counters: RuntimeCounters = field(default_factory=RuntimeCounters)
     calls: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class _Totals:
+    """What was counted in one namespace, by one runner after the other."""
+
+    def __init__(self) -> None:
+        self.counted = dict.fromkeys(_COUNTERS, 0)
+        self.calls: dict[str, int] = {}
+        self.latency = [0] * (len(LATENCY_BUCKETS) + 1)
+        self.latency_sum = 0.0
+
+    def add(self, other: _Totals | Reading) -> None:
+        """Add what somebody else has counted."""
+        if isinstance(other, Reading):
+            counters = other.counters
+            counted = {name: getattr(counters, name) for name in _COUNTERS}
+            latency, latency_sum = counters.latency, counters.latency_sum
+        else:
+            counted, latency, latency_sum = other.counted, other.latency, other.latency_sum
+        for name, number in counted.items():
+            self.counted[name] += number
+        for kind, number in other.calls.items():
+            self.calls[kind] = self.calls.get(kind, 0) + number
+        self.latency = [mine + more for mine, more in zip(self.latency, latency, strict=True)]
+        self.latency_sum += latency_sum
 
 
 class Readable:
@@ -61,6 +107,8 @@ class ClusterCollector(Collector):
 
     def __init__(self) -> None:
         self._sources: list[Readable] = []
+        self._past: dict[str, _Totals] = {}
+        """What runners that left have counted: a counter that fell would look like a restart."""
         self._lock = threading.Lock()
 
     def add(self, source: Readable) -> None:
@@ -69,8 +117,10 @@ class ClusterCollector(Collector):
             self._sources = [*self._sources, source]
 
     def remove(self, source: Readable) -> None:
-        """Show one less."""
+        """Show one less; what it counted stays."""
         with self._lock:
+            reading = source.read()
+            self._past.setdefault(reading.namespace, _Totals()).add(reading)
             self._sources = [one for one in self._sources if one is not source]
 
     def describe(self) -> Iterable[Metric]:
@@ -79,12 +129,19 @@ class ClusterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read everything now."""
-        readings = [source.read() for source in self._sources]
-        if not readings:
-            return
-        yield from _gauges(readings)
-        yield from _counters(readings)
-        yield _latency(readings)
+        with self._lock:
+            readings = [source.read() for source in self._sources]
+            totals: dict[str, _Totals] = {}
+            for namespace in (*self._past, *(reading.namespace for reading in readings)):
+                if namespace not in totals:
+                    totals[namespace] = _Totals()
+                    totals[namespace].add(self._past.get(namespace) or _Totals())
+        for reading in readings:
+            totals[reading.namespace].add(reading)
+        if totals:
+            yield from _gauges(readings)
+            yield from _counters(totals)
+            yield _latency(totals)
 
 
 _COLLECTORS: weakref.WeakKeyDictionary[CollectorRegistry, ClusterCollector] = weakref.WeakKeyDictionary()
@@ -100,42 +157,58 @@ def collector_of(registry: CollectorRegistry) -> ClusterCollector:
 
 
 def _gauges(readings: list[Reading]) -> Iterator[Metric]:
-    texts = {
-        "entities": "entities in this runner's memory",
-        "shards": "shards this runner owns",
-        "runners": "live runners, as this one sees them",
-        "runners_healthy": "live runners that are not leaving",
-        "mailbox_messages": "messages that wait or are handled, in this runner's shards",
-        "dead_letters": "dead letters in this runner's shards",
-    }
-    for name, text in texts.items():
-        family = GaugeMetricFamily(f"rck_{name}", text, labels=["namespace"])
+    for name, gauge in _GAUGES.items():
+        family = GaugeMetricFamily(f"rck_{name}", gauge.text, labels=["namespace"])
+        values: dict[str, float] = {}
         for reading in readings:
-            family.add_metric([reading.namespace], getattr(reading, name))
+            value, known = float(getattr(reading, name)), values.get(reading.namespace, 0.0)
+            values[reading.namespace] = max(known, value) if gauge.is_shared else known + value
+        for namespace, value in values.items():
+            family.add_metric([namespace], value)
         yield family
 
 
-def _counters(readings: list[Reading]) -> Iterator[Metric]:
+def _counters(totals: dict[str, _Totals]) -> Iterator[Metric]:
     for name, text in _COUNTERS.items():
         family = CounterMetricFamily(f"rck_{name}", text, labels=["namespace"])
-        for reading in readings:
-            family.add_metric([reading.namespace], getattr(reading.counters, name))
+        for namespace, total in totals.items():
+            family.add_metric([namespace], total.counted[name])
         yield family
-    family = CounterMetricFamily("rck_calls", "calls made by this runner", labels=["namespace", "kind"])
-    for reading in readings:
-        for kind, number in reading.calls.items():
-            family.add_metric([reading.namespace, kind], number)
+    family = CounterMetricFamily("rck_calls", _CALLS, labels=["namespace", "kind"])
+    for namespace, total in totals.items():
+        for kind, number in total.calls.items():
+            family.add_metric([namespace, kind], number)
     yield family
 
 
-def _latency(readings: list[Reading]) -> Metric:
-    family = HistogramMetricFamily(
-        "rck_delivery_seconds", "from the mailbox to the handler", labels=["namespace"]
-    )
-    for reading in readings:
-        total, buckets = 0, list[tuple[str, float]]()
-        for limit, number in zip((*LATENCY_BUCKETS, float("inf")), reading.counters.latency, strict=True):
-            total += number
-            buckets.append(("+Inf" if limit == float("inf") else str(limit), float(total)))
-        family.add_metric([reading.namespace], buckets, reading.counters.latency_sum)
+def _latency(totals: dict[str, _Totals]) -> Metric:
+    family = HistogramMetricFamily("rck_delivery_seconds", _LATENCY, labels=["namespace"])
+    for namespace, total in totals.items():
+        below, buckets = 0, list[tuple[str, float]]()
+        for limit, number in zip((*LATENCY_BUCKETS, float("inf")), total.latency, strict=True):
+            below += number
+            buckets.append(("+Inf" if limit == float("inf") else str(limit), float(below)))
+        family.add_metric([namespace], buckets, total.latency_sum)
     return family
+
+
+def metrics_page() -> str:
+    """Return the generated page that lists every metric."""
+    rows = [(f"rck_{name}", "gauge", "namespace", gauge.text) for name, gauge in _GAUGES.items()]
+    rows += [(f"rck_{name}_total", "counter", "namespace", text) for name, text in _COUNTERS.items()]
+    rows.append(("rck_calls_total", "counter", "namespace, kind", _CALLS))
+    rows.append(("rck_delivery_seconds", "histogram", "namespace", _LATENCY))
+    lines = [
+        "# Metrics",
+        "",
+        "Generated from `redis_cluster_kit/observe/metrics.py`; a test keeps both equal.",
+        "",
+        "They are in the registry of `Cluster(metrics_registry=…)`, prometheus-client's own by default;",
+        "`redis_cluster_kit.asgi.probes` serves them under `/metrics`. Nothing has a label for each entity.",
+        "Counters belong to the process: they go on when a cluster is left and entered again.",
+        "",
+        "| name | kind | labels | what it shows |",
+        "| --- | --- | --- | --- |",
+    ]
+    lines += [f"| `{name}` | {kind} | {labels} | {text} |" for name, kind, labels, text in rows]
+    return "\n".join(lines) + "\n"

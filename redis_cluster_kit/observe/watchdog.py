@@ -61,6 +61,11 @@ class Watchdog:
         return self.stalled_for < self._dead
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether the loop is blocked right now, for longer than a runner that is ready may be."""
+        return self.stalled_for >= self._limit
+
+    @property
     def trouble(self) -> str:
         """What is wrong with the loop, or was a short while ago; empty if nothing."""
         now = self.stalled_for

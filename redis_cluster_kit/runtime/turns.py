@@ -10,6 +10,7 @@ import copy
 import logging
 import random
 import traceback
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -45,6 +46,7 @@ from redis_cluster_kit.errors import (
     PersistenceFailedError,
     ReasonedError,
 )
+from redis_cluster_kit.telemetry import TRACING
 
 from .commit import CLAIM_NOTHING, Committed, StateWrite
 from .state import LiveState
@@ -114,7 +116,11 @@ class TurnRunner:
         while True:
             turn = self._turn(message, envelope)
             try:
-                reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
+                if TRACING.tracer is None:
+                    reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
+                else:
+                    with self._span(turn, rpc):
+                        reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
             except (MustReload, CannotSucceed):
                 raise
             except FencedError as error:
@@ -185,6 +191,19 @@ class TurnRunner:
             chain=(*envelope.chain, str(address)),
             trace=envelope.trace,
             before_wait=None if message.is_claimed else lambda: self._note_claim(message),
+        )
+
+    def _span(self, turn: Turn, rpc: RpcDefinition) -> AbstractContextManager[object]:
+        address = turn.address
+        return TRACING.handling(
+            f"entity.{address.type}.{rpc.name}",
+            turn.trace,
+            shard=address.shard,
+            runner_id=turn.runner_id,
+            entity_type=address.type,
+            entity_id=address.id,
+            message_id=turn.message_id,
+            attempt=turn.attempt,
         )
 
     async def _note_claim(self, message: Message) -> None:

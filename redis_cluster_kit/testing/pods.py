@@ -90,7 +90,7 @@ class Pods(Sequence[Cluster]):
     async def _is_settled(self) -> bool:
         runners = [pod.joined_runner() for pod in self._alive]
         owning = [runner.ownership for runner in runners if runner.ownership is not None]
-        if not owning or any(one.missing for one in owning):
+        if not owning or any(one.missing or not one.is_placed for one in owning):
             return False
         record = runners[0].record
         assert record is not None

@@ -235,7 +235,7 @@ async def test_it_is_ready_with_its_shards_and_never_before(make_cluster: MakeCl
         yield
 
     async with make_cluster(entities=[Account], lifespan=lifespan) as cluster:
-        assert seen[0].reasons == ("the shards of this runner are not known yet",)
+        assert "the shards of this runner are not known yet" in seen[0].reasons
         assert not seen[0].ready
         while not seen[-1].ready:
             seen.append(await cluster.health())
