@@ -24,7 +24,7 @@ PROGRAM = f"{Path(__file__).with_name('pod.py')}:main"
 FLOOD = PROGRAM.replace(":main", ":flood")
 STAY = {"entity", "fence", "record", "born", "machines"}
 """Kinds of keys that are meant to stay when everybody has gone and every window has passed."""
-GUARD = 30.0
+GUARD = 90.0
 """Hang guard of every wait; nothing is measured with it."""
 
 
@@ -38,7 +38,7 @@ class Fleet:
     folder: Path
     shards: int = 4
     ttl: float = 1.0
-    window: float = 20.0
+    window: float = 600.0
     pythonpath: Sequence[Path] = ()
     pods: dict[str, ChildProcess] = field(default_factory=dict[str, ChildProcess])
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)

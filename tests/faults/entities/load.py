@@ -25,7 +25,7 @@ from redis_cluster_kit.testing.checkers import (
     send_order,
 )
 
-from .fleet import Fleet
+from .fleet import GUARD, Fleet
 from .pod import CAPACITY, Keeper
 
 Outcome = Literal["accepted", "rejected", "unknown"]
@@ -70,7 +70,7 @@ class Load:
     async def acknowledged(self, more: int) -> None:
         """Wait until so many more messages were accepted: whatever went wrong, it goes on."""
         wanted = self._accepted + more
-        with anyio.fail_after(30):
+        with anyio.fail_after(GUARD):
             while self._accepted < wanted:
                 await anyio.sleep(0.01)
 

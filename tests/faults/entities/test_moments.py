@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from redis_cluster_kit.redis_access import Script
 from redis_cluster_kit.testing import Proxy, command, until
 
-from .fleet import GUARD, Fleet
+from .fleet import GUARD, STAY, Fleet
 from .pod import Keeper
 
 pytestmark = pytest.mark.faults
@@ -86,3 +87,20 @@ async def test_a_relay_that_dies_between_delivery_and_removal(fleet: Fleet, prox
     await fleet.drained()
     assert await fleet.applied("source") == ["0", "1", "2", "3"]
     assert await fleet.passed_on("target", "source") == ["0", "1", "2", "3"]
+
+
+async def test_nothing_but_state_stays_when_the_windows_have_passed(fleet: Fleet) -> None:
+    fleet.window = 1.0
+    sender = await fleet.sender()
+    async with fleet.hosting_here(fleet.redis):
+        for id in ("a", "b"):
+            await sender.entity(Keeper, id).pass_on("mark", ["target"])
+        delayed = sender.entity(Keeper, "c").add.options(delay=timedelta(milliseconds=20))
+        await (await delayed.send("mark")).result()
+        await fleet.drained()
+
+    async def rest() -> bool:
+        return set(await fleet.kinds()) <= STAY | {"members", "alive", "version", "inbox"}
+
+    await until(rest, timeout=GUARD, every=0.1, what="only state to stay")
+    assert (await fleet.kinds())["entity"] == 4
