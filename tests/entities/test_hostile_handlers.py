@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
 
-from redis_cluster_kit import Entity, EntityError, HandlerFailedError, rpc
+from redis_cluster_kit import DrainSettings, Entity, EntityError, HandlerFailedError, rpc
 from redis_cluster_kit.testing import until
 
 from .account import QUICKLY, Account
@@ -116,10 +117,6 @@ async def test_it_fails_and_its_shard_goes_on(make_cluster: MakeCluster, what: s
 
 async def test_a_hand_off_still_cancels_a_handler(make_cluster: MakeCluster) -> None:
     """The other way round: what the kit cancels is no failure of the handler."""
-    from datetime import timedelta
-
-    from redis_cluster_kit import DrainSettings
-
     settings = quick(drain=DrainSettings(budget=timedelta(milliseconds=50)))
     Sleeper.begun = 0
     async with make_cluster(hosting=False) as client:
