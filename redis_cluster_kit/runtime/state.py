@@ -61,13 +61,17 @@ class LiveState:
         self._started = None if write is None else write.content
 
     def write_of(self, state: Any) -> StateWrite | None:
-        """Return what a commit has to write; None if nothing has changed."""
+        """Return what a commit has to write; None if nothing has changed.
+
+        `MalformedMessageError` if the state does not fit its type: saved, it could never be read again.
+        """
         if self._definition.state is None:
             return None
         content = encode(state, limit=None, max_depth=500)
         saved = self._saved
         if saved.version and content == saved.content and saved.schema == self._definition.state_version:
             return None
+        decode(content, self._definition.state, max_depth=500)
         return StateWrite(saved.version, self._definition.state_version, content)
 
     def committed(self, write: StateWrite | None) -> None:

@@ -6,6 +6,7 @@ the state that the next one sees.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import random
@@ -45,6 +46,7 @@ from redis_cluster_kit.errors import (
     MalformedMessageError,
     PersistenceFailedError,
     ReasonedError,
+    TransportedError,
 )
 from redis_cluster_kit.telemetry import TRACING
 
@@ -127,6 +129,8 @@ class TurnRunner:
                 if error.shard == str(self._around.shard):
                     raise
                 failure: Exception = error
+            except asyncio.CancelledError as error:
+                failure = _own_cancellation(error)
             except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure
                 failure = error
             else:
@@ -151,6 +155,8 @@ class TurnRunner:
         tokens = enter_context(turn), enter_turn(turn)
         try:
             await instance.on_stop()
+        except asyncio.CancelledError as error:
+            logger.warning("on_stop of %s: %s", self._activation.address, _own_cancellation(error))
         except Exception:
             logger.exception("on_stop of %s failed", self._activation.address)
         finally:
@@ -341,12 +347,13 @@ class TurnRunner:
             self._answer(message, envelope, reply)
             return False
         logger.warning(
-            "message %s to %s failed (%d of %d): %r",
+            "message %s to %s failed (%d of %d): %s: %s",
             message.id,
             self._activation.address,
             failures,
             retry.max_attempts,
-            error,
+            type(error).__name__,
+            _text(error),
         )
         message.failures = failures
         pause = min(_LONGEST_PAUSE, retry.base.total_seconds() * retry.factor ** (failures - 1))
@@ -372,7 +379,7 @@ class TurnRunner:
             message=message.content,
             reason=reason,
             error_type=type(error).__name__,
-            error_text=str(error)[:2000],
+            error_text=_text(error),
             traceback=_traceback(error),
             failures=message.failures + 1,
             deaths=message.deaths,
@@ -385,15 +392,39 @@ class TurnRunner:
 
 def _outward(error: Exception, entity_id: str) -> ClusterError:
     """What the asker gets of an error that its callee did not declare."""
-    text = error.explain() if isinstance(error, ReasonedError) else str(error)
+    name, text = type(error).__name__, _text(error)
     return HandlerFailedError(
         entity_id=entity_id,
-        remote_type=type(error).__name__,
-        remote_message=text[:2000],
+        remote_type=name,
+        remote_message=text,
         remote_traceback=_traceback(error),
-        cause=error,
+        cause=TransportedError(name, text),
     )
 
 
+def _own_cancellation(error: asyncio.CancelledError) -> Exception:
+    """Return the failure of a handler that awaited something cancelled; raise if it is us who are."""
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+    failure = RuntimeError("it awaited a task or future that was cancelled")
+    failure.__cause__ = error
+    return failure
+
+
+def _text(error: Exception) -> str:
+    """Return what an error says, as something that can be stored, whatever its class makes of `str`."""
+    try:
+        text = error.explain() if isinstance(error, ReasonedError) else str(error)
+    except Exception as trouble:  # noqa: BLE001 - of the user's class, which must not harm the shard
+        text = f"(its text cannot be had: {type(trouble).__name__})"
+    return _storable(text)[:2000]
+
+
 def _traceback(error: Exception) -> str:
-    return "".join(traceback.format_exception(error))[-8000:]
+    return _storable("".join(traceback.format_exception(error)))[-8000:]
+
+
+def _storable(text: str) -> str:
+    """Lone surrogates have no UTF-8."""
+    return text.encode(errors="backslashreplace").decode()

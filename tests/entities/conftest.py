@@ -62,6 +62,25 @@ def stored_keys(server: RedisServer, cluster: Cluster) -> set[str]:
     return {key for key in map(str, found) if key.split("}:")[1].split(":")[0] in kinds}
 
 
+_READ = {"hash": ("HKEYS",), "set": ("SMEMBERS",), "zset": ("ZRANGE", 0, -1)}
+
+
+def traces_of(server: RedisServer, cluster: Cluster, member: str) -> set[str]:
+    """The kinds of keys that hold anything of this entity, `type:id`."""
+    found = set[str]()
+    for key in stored_keys(server, cluster):
+        kind = key.split("}:")[1].split(":")[0]
+        command = _READ.get(str(server.call("TYPE", key)))
+        if key.endswith(f":{member}"):
+            found.add(kind)
+        elif command is not None:
+            fields = server.call(command[0], key, *command[1:])
+            assert isinstance(fields, list)
+            if any(member in str(field) for field in fields):
+                found.add(kind)
+    return found
+
+
 def host_of(cluster: Cluster) -> EntityHost:
     host = cluster.joined_runner().host
     assert host is not None

@@ -91,13 +91,13 @@ async def test_sends_leave_with_the_commit(make_cluster: MakeCluster) -> None:
         assert len(set(ids)) == 40
         for id in ("a", "b"):
             listener = cluster.entity(Listener, id)
-            heard = await until(partial(_all_of, listener, 20))
+            heard = await until(partial(all_of, listener, 20))
             assert heard == names  # in order
         assert await cluster.receipt(ids[-1], int).result() == 20
         assert await speaker.sent() == 40
 
 
-async def _all_of(listener: Any, count: int) -> list[str]:
+async def all_of(listener: Any, count: int) -> list[str]:
     heard: list[str] = await listener.heard()
     return heard if len(heard) >= count else []
 
@@ -108,14 +108,14 @@ async def test_a_turn_that_raises_sends_nothing(make_cluster: MakeCluster) -> No
         with pytest.raises(HandlerFailedError, match="after sending"):
             await speaker.say_and_fail("a")
         await speaker.say(["a"], ["first"])
-        assert await until(lambda: _all_of(listener, 1)) == ["first"]
+        assert await until(lambda: all_of(listener, 1)) == ["first"]
 
 
 async def test_what_is_staged_is_not_there_yet(make_cluster: MakeCluster) -> None:
     async with make_cluster(Patient, Listener) as cluster:
         assert await cluster.entity(Patient, "p").ask_what_was_sent("a") == []
         listener = cluster.entity(Listener, "a")
-        assert await until(lambda: _all_of(listener, 1)) == ["staged"]
+        assert await until(lambda: all_of(listener, 1)) == ["staged"]
 
 
 async def test_128_sends_and_no_more(make_cluster: MakeCluster) -> None:
@@ -126,7 +126,7 @@ async def test_128_sends_and_no_more(make_cluster: MakeCluster) -> None:
         assert caught.value.remote_type == "MailboxFullError"
         assert await speaker.sent() == 0
         await speaker.say(["a"], [str(number) for number in range(128)])
-        assert len(await until(lambda: _all_of(listener, 128))) == 128
+        assert len(await until(lambda: all_of(listener, 128))) == 128
         assert await speaker.sent() == 128
 
 
@@ -167,7 +167,7 @@ async def test_a_key_inside_a_turn_is_the_same_key_outside(make_cluster: MakeClu
         assert await listener.hear.options(idempotency_key="k")("k") == 1
         assert await speaker.say_once("a", "k") == first
         await speaker.say(["a"], ["last"])
-        assert await until(lambda: _all_of(listener, 2)) == ["k", "last"]
+        assert await until(lambda: all_of(listener, 2)) == ["k", "last"]
 
 
 async def test_a_message_to_oneself_is_committed_with_the_turn(make_cluster: MakeCluster) -> None:
@@ -206,7 +206,7 @@ async def test_a_full_target_holds_up_its_own_line_only(make_cluster: MakeCluste
         Small.is_open, Small.heard = False, []
         await cluster.entity(Forward, "f").pass_on("x", "a")
         listener = cluster.entity(Listener, "a")
-        assert await until(lambda: _all_of(listener, 1)) == ["through"]
+        assert await until(lambda: all_of(listener, 1)) == ["through"]
         assert Small.heard == ["1"]
         Small.is_open = True
         await until(lambda: Small.heard == ["1", "2", "3"])  # in order, none lost

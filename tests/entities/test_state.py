@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.testing import until
 
 from .account import QUICKLY, Account
-from .conftest import MakeCluster, host_of, keys_of, residents, stored_keys
+from .conftest import MakeCluster, host_of, keys_of, residents, traces_of
 
 
 class Profile(msgspec.Struct):
@@ -186,10 +187,17 @@ async def test_delete_forgets_the_state_too(make_cluster: MakeCluster, valkey: R
     async with make_cluster(Held) as cluster:
         held = cluster.entity(Held, "h")
         await held.rename("a")
-        await held.rename.options(delay=_hour()).send("b")
+        await held.rename.options(delay=timedelta(hours=1)).send("b")
+        assert traces_of(valkey, cluster, "Held:h") >= {
+            "entity",
+            "mailbox",
+            "live",
+            "done",
+            "scheduled",
+            "later",
+        }
         await cluster.delete(Held, "h")
-        left = {key.split("}:")[1].split(":")[0] for key in stored_keys(valkey, cluster)}
-        assert left <= {"live"}, left  # the counter of places
+        assert traces_of(valkey, cluster, "Held:h") == set()
         assert await held.name() == "initial"
         assert await held.rename("c") == "c"
         assert await held.name() == "c"
@@ -206,12 +214,6 @@ async def test_delete_during_a_turn_stops_its_commit(make_cluster: MakeCluster) 
         Held.gate.set()
         assert await held.name() == "initial"
         assert host_of(cluster).counters.lost >= 1
-
-
-def _hour() -> Any:
-    from datetime import timedelta
-
-    return timedelta(hours=1)
 
 
 # --- Hooks and resources ---
