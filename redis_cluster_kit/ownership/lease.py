@@ -86,7 +86,8 @@ class LeaseNodes:
         """Give back what is ours, as far as the nodes can be reached; the rest ends by itself."""
         given = list(shards)
         if given:
-            await self._ask_all(RELEASE, given, self._settings.attempt_timeout)
+            # Longer than taking one: a lease that is not given back keeps its shard for a whole TTL.
+            await self._ask_all(RELEASE, given, self._settings.renew_every)
 
     async def owners(self, shards: Iterable[ShardId]) -> dict[ShardId, str | None]:
         """Return who holds each shard by majority; `PersistenceFailedError` if too few nodes answer."""

@@ -118,21 +118,9 @@ class TurnRunner:
         while True:
             turn = self._turn(message, envelope)
             try:
-                if TRACING.tracer is None:
-                    reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
-                else:
-                    with self._span(turn, rpc):
-                        reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
-            except (MustReload, CannotSucceed):
-                raise
-            except FencedError as error:
-                if error.shard == str(self._around.shard):
-                    raise
-                failure: Exception = error
-            except asyncio.CancelledError as error:
-                failure = _own_cancellation(error)
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure
-                failure = error
+                reply, write = await self._traced(turn, rpc, envelope, alone=alone)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - judged there
+                failure = self._failure_of(error)
             else:
                 done = await self._commit(turn, message, reply, write, after)
                 if done is not None:
@@ -144,6 +132,23 @@ class TurnRunner:
             self._restore(alone=alone)
             if not await self._failed(message, envelope, failure):
                 return None
+
+    def _failure_of(self, error: BaseException) -> Exception:
+        """Return what a handler has raised as its failure; raise what is none."""
+        if isinstance(error, asyncio.CancelledError):
+            return _own_cancellation(error)
+        is_ours = isinstance(error, FencedError) and error.shard == str(self._around.shard)
+        if is_ours or isinstance(error, MustReload | CannotSucceed) or not isinstance(error, Exception):
+            raise error
+        return error
+
+    async def _traced(
+        self, turn: Turn, rpc: RpcDefinition, envelope: Envelope, *, alone: bool
+    ) -> tuple[bytes, StateWrite | None]:
+        if TRACING.tracer is None:
+            return await self._attempt(turn, rpc, envelope, alone=alone)
+        with self._span(turn, rpc):
+            return await self._attempt(turn, rpc, envelope, alone=alone)
 
     async def stop(self) -> None:
         """Run `on_stop`; what it raises is logged and changes nothing."""
