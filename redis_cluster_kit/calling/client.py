@@ -7,7 +7,6 @@ unknown. Inside a turn sends are staged: they leave with the commit.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from redis_cluster_kit.codec import check_size
 from redis_cluster_kit.delivery import (
     MOST_SENDS,
     NO_CHECK,
-    Lookup,
     Mailboxes,
     OutboxItem,
     Parcel,
@@ -52,12 +50,13 @@ from redis_cluster_kit.errors import (
     ShuttingDownError,
     UnknownError,
 )
-from redis_cluster_kit.identity import EntityAddress, MessageIds, ShardId, public_message_id
+from redis_cluster_kit.identity import EntityAddress, MessageIds
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
-_FIRST_LOOK, _LONGEST_LOOK = 0.25, 2.0
-_FIRST_POLL, _LONGEST_POLL = 0.005, 0.25
+from .exchange import Exchange, TimeIsUp
+from .receipt import MessageReceipt
+
 _NO_ARGUMENTS = b"\x80"
 
 
@@ -91,6 +90,10 @@ class Counters:
     full: int = 0
     timeouts: int = 0
     lookups: int = 0
+
+    def looked_up(self) -> None:
+        """Count a lookup."""
+        self.lookups += 1
 
 
 class Caller:
@@ -167,7 +170,7 @@ class Caller:
                 raise CallCycleError(entity_id=call.target.address.id, chain=(*turn.chain, member))
             await turn.before_wait()
         self.counters.asks += 1
-        timeout = self._timeout(call.options.timeout)
+        timeout = self.seconds(call.options.timeout)
         parcel = self._parcel(call, turn, timeout=timeout, is_ask=True)
         reply = await self._exchange(call, parcel, timeout)
         return open_reply(reply, call.rpc.result, dict(call.rpc.raises))
@@ -229,7 +232,8 @@ class Caller:
     def _not_after(self, parcel: Parcel) -> int:
         return self._clock.server_ms() + self.mailboxes.windows[parcel.kind]
 
-    def _timeout(self, given: float | timedelta | Default | None) -> float | None:
+    def seconds(self, given: float | timedelta | Default | None) -> float | None:
+        """Return a timeout in seconds, the settings' own if none was given; None: for ever."""
         if given is DEFAULT:
             return self._settings.entities.ask_timeout.total_seconds()
         if isinstance(given, timedelta):
@@ -290,76 +294,27 @@ class Caller:
     # Waiting
 
     async def _exchange(self, call: Call, parcel: Parcel, timeout: float | None) -> bytes:
-        """Put the message and wait for its reply; look it up, and put it again, while nothing is heard."""
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
+        """Return the reply to an ask."""
+        not_after = self._not_after(parcel)
+
+        async def put() -> Put:
+            answer = await self._put(call, parcel, not_after)
+            self._judge(call, answer)
+            return answer
+
+        begin = asyncio.get_running_loop().time()
         if parcel.due is not None:
             begin += (parcel.due - self._clock.now_ms()) / 1000
         deadline = None if timeout is None else begin + timeout
-        not_after = self._not_after(parcel)
-        known = "not sent yet"
-        pause = _FIRST_LOOK
-        future = self._replies.expect(parcel.id)
         try:
-            put = await self._first_put(call, parcel, not_after, deadline)
-            if put.word == "answered":
-                return put.reply
-            known = "in its mailbox" if put.word != "scheduled" else "scheduled"
-            while True:
-                reply = await _within(
-                    future, pause if deadline is None else min(pause, deadline - loop.time())
-                )
-                if reply is not None:
-                    return reply
-                if deadline is not None and loop.time() >= deadline:
-                    self.counters.timeouts += 1
-                    raise SendTimeoutError(
-                        entity_id=call.target.address.id, timeout=timeout, last_answer=known
-                    )
-                future = self._renewed(parcel.id, future)
-                found = await self._look(parcel, deadline)
-                if found is not None and found.word in ("answered", "dead"):
-                    return found.reply
-                if found is not None:
-                    known = _in_words(found)
-                if found is not None and found.word == "unknown":
-                    again = await self._put(call, parcel, not_after)
-                    if again.word == "answered":
-                        return again.reply
-                    self._judge(call, again)
-                pause = min(pause * 2, _LONGEST_LOOK)
-        finally:
-            self._replies.forget(parcel.id, future)
-
-    async def _first_put(self, call: Call, parcel: Parcel, not_after: int, deadline: float | None) -> Put:
-        if deadline is None:
-            put = await self._put(call, parcel, not_after)
-        else:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    put = await self._put(call, parcel, not_after)
-            except TimeoutError:
-                self.counters.timeouts += 1
-                raise SendTimeoutError(
-                    entity_id=call.target.address.id,
-                    timeout=self._timeout(call.options.timeout),
-                    last_answer="sent, and no word from its mailbox",
-                ) from None
-        self._judge(call, put)
-        return put
-
-    def _renewed(self, id: str, future: asyncio.Future[bytes]) -> asyncio.Future[bytes]:
-        """Listen anew before looking: a reply that comes meanwhile is heard by one of the two."""
-        self._replies.forget(id, future)
-        return self._replies.expect(id)
-
-    async def _look(self, parcel: Parcel, deadline: float | None) -> Lookup | None:
-        self.counters.lookups += 1
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self.mailboxes.lookup(parcel.shard, parcel.member, parcel.id)
-        except (PersistenceFailedError, TimeoutError):
-            return None
+            return await Exchange(
+                self.mailboxes, self._replies, parcel, put, deadline, self.counters.looked_up
+            ).run()
+        except TimeIsUp as error:
+            self.counters.timeouts += 1
+            raise SendTimeoutError(
+                entity_id=call.target.address.id, timeout=timeout, last_answer=error.known
+            ) from None
 
     def _receipt(self, call: Call, parcel: Parcel, *, patience: float | None) -> MessageReceipt:
         return MessageReceipt(
@@ -371,99 +326,3 @@ class Caller:
             raises=call.rpc.raises,
             patience=patience,
         )
-
-    async def result_of(self, receipt: MessageReceipt, timeout: float | timedelta | Default | None) -> Any:
-        """Look a message up until it is answered."""
-        limit = self._timeout(timeout)
-        loop = asyncio.get_running_loop()
-        deadline = None if limit is None else loop.time() + limit
-        pause, known = _FIRST_POLL, "not looked up yet"
-        patience = math.inf if receipt.patience is None else loop.time() + receipt.patience
-        while True:
-            try:
-                found = await self.mailboxes.lookup(receipt.shard, receipt.member, receipt.id)
-            except PersistenceFailedError as error:
-                if not error.is_retryable:
-                    raise
-                known = error.detail
-            else:
-                known = _in_words(found)
-                if found.word in ("answered", "dead"):
-                    return open_reply(found.reply, receipt.result_type, dict(receipt.raises))
-                if found.word != "unknown":
-                    patience = 0.0
-                elif loop.time() >= patience:
-                    raise UnknownError(
-                        entity_id=receipt.entity_id,
-                        detail=f"message {receipt.id} is not remembered: it is too old, or was withdrawn",
-                    )
-            if deadline is not None and loop.time() + pause >= deadline:
-                self.counters.timeouts += 1
-                raise SendTimeoutError(entity_id=receipt.entity_id, timeout=limit, last_answer=known)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_POLL)
-
-
-class MessageReceipt:
-    """A message that is safe in its mailbox, or leaves with the commit of the turn that sent it."""
-
-    __slots__ = ("_caller", "id", "member", "patience", "raises", "result_type", "shard")
-
-    def __init__(
-        self,
-        caller: Caller,
-        shard: ShardId,
-        member: str,
-        id: str,
-        *,
-        result: Any,
-        raises: Mapping[str, Any],
-        patience: float | None = 0.0,
-    ) -> None:
-        self._caller = caller
-        self.shard = shard
-        self.member = member
-        self.id = id
-        self.result_type = result
-        self.raises = raises
-        self.patience = patience
-        """Seconds for which it may be unknown, since it leaves with a commit; None: as long as one waits."""
-
-    def __repr__(self) -> str:
-        return f"<receipt {self.message_id}>"
-
-    @property
-    def entity_id(self) -> str:
-        """The id of the entity it was sent to."""
-        return self.member.partition(":")[2]
-
-    @property
-    def message_id(self) -> str:
-        """Text that can be stored: any pod finds the message by it."""
-        type, _, id = self.member.partition(":")
-        return public_message_id(self.id, self.shard.group, type, id)
-
-    async def result(self, *, timeout: float | timedelta | Default | None = DEFAULT) -> Any:
-        """Wait for the handler's answer; `UnknownError` when it is not remembered any more."""
-        return await self._caller.result_of(self, timeout)
-
-
-async def _within(future: asyncio.Future[bytes], seconds: float) -> bytes | None:
-    """Wait for a reply without the cost of a timeout scope; None: none came."""
-    loop = asyncio.get_running_loop()
-
-    def give_up() -> None:
-        if not future.done():
-            future.set_result(b"")
-
-    timer = loop.call_later(max(0.0, seconds), give_up)
-    try:
-        return await future or None
-    finally:
-        timer.cancel()
-
-
-def _in_words(found: Lookup) -> str:
-    if found.word == "taken":
-        return f"taken by {found.runner_id or 'a runner'} at attempt {found.attempt}"
-    return {"unknown": "nobody knows it", "waiting": "waiting in its mailbox"}.get(found.word, found.word)

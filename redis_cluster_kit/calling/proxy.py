@@ -11,7 +11,8 @@ from typing import Any
 from redis_cluster_kit.entity import NO_OPTIONS, BoundRpc, CallOptions, RpcCall, RpcDefinition
 from redis_cluster_kit.identity import EntityAddress
 
-from .client import Call, Caller, MessageReceipt, Target
+from .client import Call, Caller, Target
+from .receipt import MessageReceipt
 
 
 class ProxyCall(RpcCall[Any, Any]):
