@@ -75,7 +75,9 @@ class Owner:
         """Apply a message to the state as it was seen last."""
         marks = [*self.marks, message.content.decode()]
         write = StateWrite(self.version, 1, msgspec.msgpack.encode(marks))
-        done = await self.committer.commit(MEMBER, message, b"reply", write, [], after=after)
+        done = await self.committer.commit(
+            MEMBER, message, b"reply", write, [], version=self.version, after=after
+        )
         if done.word == "ok":
             self.version, self.marks = self.version + 1, marks
         return done.word
