@@ -178,6 +178,10 @@ class ShardHost:
         """Count it among those at work."""
         self.host.residents.busy(activation)
 
+    def made_room(self, member: str) -> None:
+        """A message has left an entity's mailbox."""
+        self.timers.made_room(member)
+
     def sent(self) -> None:
         """A commit has put something into the outbox."""
         self._relay.wake()

@@ -35,6 +35,11 @@ class Timers:
         self._next_ms = min(self._next_ms, due_ms)
         self._news.set()
 
+    def made_room(self, member: str) -> None:
+        """A message has left this entity's mailbox: look at once if that was what others waited for."""
+        if member in self._full:
+            self._news.set()
+
     def wake(self) -> None:
         """Look anew: the clock was moved, or a nudge may have been lost."""
         self._news.set()

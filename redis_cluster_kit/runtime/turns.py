@@ -319,6 +319,7 @@ class TurnRunner:
         if done.word == "full":
             return None
         around.counters.commits += 1
+        around.made_room(self._activation.member)
         self._state.committed(write)
         if sends:
             self._from_start = []

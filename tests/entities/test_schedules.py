@@ -139,6 +139,22 @@ async def test_a_full_mailbox_holds_up_its_own_schedule_only(
         await until(lambda: Gated.heard == ["a", "b", "c"])
 
 
+async def test_a_backlog_moves_as_fast_as_its_mailbox_empties(
+    make_cluster: MakeCluster, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the retry nor the poll is waited for: a commit makes room, and the next ones come at once."""
+    monkeypatch.setattr("redis_cluster_kit.runtime.timers._RETRY_FULL", 1_000)
+    monkeypatch.setattr("redis_cluster_kit.runtime.shard_host.POLL_EVERY", 1_000)
+    async with make_cluster(Diary).with_clock(clock) as cluster:
+        diary = cluster.entity(Diary, "d")
+        await diary.note("first")
+        names = [f"n{number}" for number in range(30)]
+        for name in names:
+            await diary.note.options(delay=HOUR).send(name)
+        advance(cluster, clock, 2 * HOUR)
+        await until(partial(has, cluster, "d", ["first", *names]), timeout=30)
+
+
 async def test_withdrawn_it_never_comes(make_cluster: MakeCluster, clock: MovableClock) -> None:
     async with make_cluster(Diary).with_clock(clock) as cluster, make_cluster(hosting=False) as other:
         diary = cluster.entity(Diary, "d")
