@@ -383,9 +383,10 @@ class Ownership:
         members = self._membership.members
         installed: Mapping[ShardId, Installed | None] = await self._keys.survey(self._shards)
         self._plan = plan_shards(self._groups, members, installed, self._clock.now_ms())
-        self._planned_for = members
-        self._rescues.clear()
-        self._kept_until.clear()
+        if self._planned_for is not members:
+            self._planned_for = members
+            self._rescues.clear()
+            self._kept_until.clear()
 
     async def _give_away(self) -> None:
         """Begin to hand off what belongs elsewhere, if anybody can take it: a grant needs the database."""
@@ -417,6 +418,8 @@ class Ownership:
         self._orphans = frozenset(
             shard for shard, since in self._free_since.items() if now - since >= self._ttl
         )
+        # Two runners that read a shard's wants at different moments may each think that it is the other's.
+        self._is_plan_stale = self._is_plan_stale or bool(self._orphans)
 
     def _note_rescue(self, shard: ShardId) -> None:
         """Keep it longer each time: its planned owner seems to be a member, and yet not able to take it."""

@@ -70,6 +70,22 @@ async def test_nothing_is_handed_off_while_nobody_could_take_it(make_cluster: Ma
             await owns(newcomer, 6)
 
 
+async def test_runners_that_plan_differently_agree_again(make_cluster: MakeCluster) -> None:
+    async with make_cluster() as right, make_cluster() as wrong:
+        await owns(right, 6)
+        await owns(wrong, 6)
+        plan = ownership(wrong)._plan
+        everything = dict(plan)
+        plan.update(dict.fromkeys(plan, right.runner_id))
+        await until(lambda: not ownership(wrong).owned, timeout=30, what="it gives away what nobody expects")
+        await until(lambda: ownership(wrong)._plan == everything, timeout=30, what="its plan made anew")
+        await owns(wrong, 6)
+        await owns(right, 6)
+        await until(
+            lambda: not ownership(wrong).missing and not ownership(right).missing, what="an agreement"
+        )
+
+
 async def test_a_clean_end_that_cannot_be_noted_leaves_no_trouble(make_cluster: MakeCluster) -> None:
     async with make_cluster() as leaving, make_cluster() as staying:
         await owns(leaving, 6)
