@@ -22,7 +22,7 @@ from .pod import Applied, Keeper, Lodger, settings_of
 
 PROGRAM = f"{Path(__file__).with_name('pod.py')}:main"
 FLOOD = PROGRAM.replace(":main", ":flood")
-STAY = {"entity", "fence", "live", "record", "born", "machines"}
+STAY = {"entity", "fence", "live", "outbox", "record", "born", "machines"}
 """Kinds of keys that are meant to stay when everybody has gone and every window has passed."""
 GUARD = 90.0
 """Hang guard of every wait; nothing is measured with it."""
