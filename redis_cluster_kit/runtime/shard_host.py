@@ -5,6 +5,7 @@ Nudges make it quick; the poll finds whatever they missed. It ends when the shar
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -226,9 +227,10 @@ class ShardHost:
 
     async def _survey(self) -> None:
         """After taking the shard: everything that waits."""
+        with contextlib.suppress(PersistenceFailedError):  # only for speed, and a full server refuses it
+            await self.mailboxes.prepare(self.shard)
         while True:
             try:
-                await self.mailboxes.prepare(self.shard)
                 await self.poll()
             except PersistenceFailedError:
                 await anyio.sleep(0.1)

@@ -22,7 +22,7 @@ from .pod import Applied, Keeper, Lodger, settings_of
 
 PROGRAM = f"{Path(__file__).with_name('pod.py')}:main"
 FLOOD = PROGRAM.replace(":main", ":flood")
-STAY = {"entity", "fence", "record", "born", "machines"}
+STAY = {"entity", "fence", "live", "outbox", "record", "born", "machines"}
 """Kinds of keys that are meant to stay when everybody has gone and every window has passed."""
 GUARD = 90.0
 """Hang guard of every wait; nothing is measured with it."""
@@ -174,7 +174,9 @@ class Fleet:
             keys = keyspace.of(ShardId("default", number))
             pairs = [text.decode() for text in await lanes.call(keys.slot, "HGETALL", keys.live, repeat=True)]
             found |= {
-                place: marker.split(" ", 3) for place, marker in zip(pairs[::2], pairs[1::2], strict=True)
+                place: marker.split(" ", 3)
+                for place, marker in zip(pairs[::2], pairs[1::2], strict=True)
+                if place  # the one without a name is there for the server's sake
             }
         return found
 
@@ -197,9 +199,13 @@ class Fleet:
 
         async def nothing() -> bool:
             kinds = await self.kinds()
-            return not kinds["live"] and not kinds["active"] and await self.sent_nothing()
+            return not kinds["active"] and not await self.markers() and await self.sent_nothing()
 
-        await until(nothing, timeout=GUARD, every=0.05, what="nothing to be stuck")
+        try:
+            await until(nothing, timeout=GUARD, every=0.05, what="nothing to be stuck")
+        except AssertionError as error:
+            error.add_note(f"keys: {await self.kinds()}, markers: {await self.markers()}")
+            raise
 
     async def sent_nothing(self) -> bool:
         """Whether no outbox holds anything."""
@@ -208,10 +214,9 @@ class Fleet:
         lengths = [await lanes.call(keys.slot, "XLEN", keys.outbox, repeat=True) for keys in shards]
         return not any(lengths)
 
-    async def only_state_stays(self, *, dead: bool = False) -> None:
+    async def only_state_stays(self) -> None:
         """Wait until the idle are passivated: then what is left is state, and markers that expire."""
         meant = STAY | {"done", "lease", "inbox", "members", "alive", "version", "outbox"}
-        meant |= {"dead", "live"} if dead else set()
 
         async def rest() -> set[str]:
             return set(await self.kinds()) - meant

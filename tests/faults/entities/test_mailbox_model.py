@@ -375,6 +375,7 @@ class Mailbox(RuleBasedStateMachine):
             str(field): str(marker).split(" ") for field, marker in zip(pairs[::2], pairs[1::2], strict=True)
         }
         found.pop("\nplace", None)
+        found.pop("", None)
         expected = {place_of(MEMBER, id): "s" for id in self.later}
         expected |= {place_of(MEMBER, id): "d" for id in self.dead}
         for known in self.mailbox:
