@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import redis_cluster_kit
 from redis_cluster_kit import errors, settings
@@ -325,6 +325,9 @@ def _flattened(results: Any, above: str = "") -> Iterator[tuple[str, str]]:
 def _figure(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_figure, value)) if len(value) <= 5 else f"{len(value)} values"
+    if isinstance(value, dict):  # a spread: p50, p99, max
+        found = cast("dict[str, Any]", value)
+        return ", ".join(f"{name.replace('_', ' ')} {_figure(one)}" for name, one in found.items())
     return f"{value:,}" if type(value) is int and value > 9999 else str(value)
 
 
