@@ -373,10 +373,11 @@ class Runner(Readable):
 
     def _troubles(self) -> Iterator[str]:
         """Yield what keeps traffic away, beside stores and shards."""
-        if not self._is_joined:
-            yield "joining or leaving"
-        if self.ownership is None and self.draining.is_set():
-            yield "draining"
+        if self.host is None:  # of a runner that hosts, its shards say so
+            if not self._is_joined:
+                yield "joining or leaving"
+            if self.draining.is_set():
+                yield "draining"
         yield self.watchdog.trouble
         stuck = 0.0 if self.host is None else self.host.progress.stuck_for
         if stuck >= self.settings.health.progress.total_seconds():

@@ -18,6 +18,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, StatusCode, Trace
 
 from redis_cluster_kit import Entity, EntityError, Retry, rpc
 from redis_cluster_kit.calling import client
+from redis_cluster_kit.entity import current_turn
 from redis_cluster_kit.runtime import turns
 from redis_cluster_kit.telemetry import TRACING
 from redis_cluster_kit.testing import Pods, local_cluster, until
@@ -43,8 +44,14 @@ class Account(Entity[Count], name="account", retry=Retry(max_attempts=2)):
         return await self.cluster.entity(Account, f"{self.id}-asked").add()
 
     @rpc
-    async def trace_id(self) -> int:
-        return trace.get_current_span().get_span_context().trace_id
+    async def trace_parent(self) -> str:
+        turn = current_turn()
+        assert turn is not None
+        return turn.trace.get("traceparent", "")
+
+    @rpc
+    async def trace_parent_of_another(self) -> str:
+        return await self.cluster.entity(Account, f"{self.id}-asked").trace_parent()
 
     @rpc
     async def fail(self) -> None:
@@ -165,10 +172,12 @@ async def test_every_attempt_is_a_span_and_says_how_it_failed(
 async def test_without_a_provider_the_trace_still_goes_through(pods: Pods) -> None:
     """Installed, and nobody has set it up: no span is recorded, and none is in the way."""
     assert TRACING.tracer is not None
+    plain = pods[0].entity(Account, "plain")
     context = SpanContext(0x1234, 0x5678, is_remote=True, trace_flags=TraceFlags(1))
     with trace.use_span(NonRecordingSpan(context)):
-        assert await pods[0].entity(Account, "plain").trace_id() == 0x1234
-    assert await pods[0].entity(Account, "plain").trace_id() == 0
+        seen = await plain.trace_parent(), await plain.trace_parent_of_another()
+    assert seen == ("00-00000000000000000000000000001234-0000000000005678-01",) * 2
+    assert (await plain.trace_parent(), await plain.trace_parent_of_another()) == ("", "")
 
 
 async def test_where_it_is_not_installed_one_attribute_is_looked_at(

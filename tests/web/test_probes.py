@@ -127,9 +127,13 @@ async def test_a_runner_that_only_sends_is_not_ready_while_it_drains(
         assert (await call(app, "/readyz")).json["reasons"] == ["draining"]
 
 
-async def test_it_is_not_ready_while_it_joins(make: MakeCluster, valkey: RedisServer) -> None:
+@pytest.mark.parametrize("hosting", [True, False])
+async def test_it_is_not_ready_while_it_joins_and_leaves(
+    make: MakeCluster, valkey: RedisServer, hosting: bool
+) -> None:
     seen: list[Answer] = []
     cluster = make(valkey.url)
+    cluster._hosting = hosting
     app = probes(cluster)
 
     async def look(_: Cluster) -> AsyncIterator[None]:
@@ -141,7 +145,8 @@ async def test_it_is_not_ready_while_it_joins(make: MakeCluster, valkey: RedisSe
     async with cluster:
         await until(lambda: is_ready(app), what="ready")
     assert [answer.status for answer in seen] == [503, 503]
-    assert all("joining or leaving" in answer.json["reasons"] for answer in seen)
+    known = "the shards of this runner are not known yet" if hosting else "joining or leaving"
+    assert known in seen[0].json["reasons"]
 
 
 async def test_liveness_never_depends_on_redis(make: MakeCluster, private_valkey: RedisServer) -> None:
