@@ -60,7 +60,7 @@ class Tracing:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether nobody has set a provider up: no span is recorded then, and each costs 10 µs all the same."""
+        """Whether nobody has set a provider up: no span is recorded, yet each would cost 10 µs."""
         from opentelemetry import trace
 
         is_default = isinstance(self.tracer, trace.ProxyTracer)

@@ -34,23 +34,47 @@ class _Trust:
 
     compared: dict[str, float] = field(default_factory=dict[str, float])
     """When both stores were seen to agree, by key; the oldest first."""
-    doubtful: dict[str, None] = field(default_factory=dict[str, None])
-    """Keys of which the cache may have missed something."""
-    doubts_all: bool = False
+    doubtful: dict[str, float] = field(default_factory=dict[str, float])
+    """Keys of which the cache may have missed something, and since when."""
+    doubts_all: float | None = None
+    """Since when it may have missed anything."""
     silent_until: float = 0.0
     """The cache did not answer in time: it is left alone until then."""
 
     def doubt(self, key: str) -> None:
         self.compared.pop(key, None)
-        self.doubtful[key] = None
+        self.doubtful[key] = time.monotonic()
         if len(self.doubtful) > _REMEMBERED:
             self.doubtful.clear()
-            self.doubts_all = True
+            self.doubt_all()
 
-    def agreed(self, key: str, when: float) -> None:
+    def doubt_all(self) -> None:
+        self.compared.clear()
+        self.doubts_all = time.monotonic()
+
+    def doubts(self, key: str) -> bool:
+        return self.doubts_all is not None or key in self.doubtful
+
+    def emptied(self, key: str, began: float) -> bool:
+        """The cache has no value of `key`; False: a doubt came after that had begun, and stays."""
+        since = self.doubtful.get(key)
+        if since is not None and since >= began:
+            return False
         self.doubtful.pop(key, None)
         self.compared.pop(key, None)
-        self.compared[key] = when
+        return True
+
+    def all_emptied(self, began: float) -> None:
+        """The cache has no value at all; later doubts stay."""
+        self.doubtful = {key: since for key, since in self.doubtful.items() if since >= began}
+        if self.doubts_all is not None and self.doubts_all < began:
+            self.doubts_all = None
+
+    def agreed(self, key: str, began: float) -> None:
+        """Both stores had the same value of `key`, or the cache none."""
+        if not self.emptied(key, began):
+            return
+        self.compared[key] = began
         if len(self.compared) > _REMEMBERED:
             del self.compared[next(iter(self.compared))]
 
@@ -136,13 +160,15 @@ class WriteThroughStore:
 
     async def clear(self) -> None:
         """Remove every key."""
-        cleared = False
+        cleared, began = False, time.monotonic()
         try:
             await _part(self._durable, self._prefix).clear()
             cleared, _ = await self._try("*", _part(self._cache, self._prefix).clear)
         finally:
             if not cleared:
-                self._trust.doubts_all = True
+                self._trust.doubt_all()
+            elif not self._prefix:
+                self._trust.all_emptied(began)
 
     def prefix(self, text: str) -> Self:
         """Return the part of this store whose keys begin with `text`; its keys are named without it."""
@@ -197,7 +223,7 @@ class WriteThroughStore:
     # The cache
 
     async def _cached(self, key: str) -> tuple[bool, bytes | None]:
-        if self._trust.doubts_all or key in self._trust.doubtful:
+        if self._trust.doubts(key):
             return False, None
         return await self._try(key, lambda: self._cache.get(key))
 
@@ -208,17 +234,16 @@ class WriteThroughStore:
     async def _repair(self) -> None:
         """Take out of the cache what it may have missed; after one failure it is left for now."""
         trust = self._trust
-        if trust.doubts_all:
+        if trust.doubts_all is not None:
+            began = time.monotonic()
             if not (await self._try("*", self._cache.clear))[0]:
                 return
-            trust.doubts_all = False
-            trust.doubtful.clear()
-            trust.compared.clear()
+            trust.all_emptied(began)
         for key in list(trust.doubtful)[:_REPAIRED_AT_ONCE]:
+            began = time.monotonic()
             if not (await self._remove_cached(key))[0]:
                 return
-            trust.doubtful.pop(key, None)
-            trust.compared.pop(key, None)
+            trust.emptied(key, began)
 
     async def _remove_cached(self, key: str) -> tuple[bool, bool | None]:
         return await self._try(key, lambda: self._cache.remove(key))

@@ -232,3 +232,32 @@ async def test_it_shares_what_it_knows_with_its_prefixes(cache: Watched, durable
     cache.fails = None
     assert await store.get("n:a") == b"new"
     assert "WriteThroughStore(MemoryStore(" in repr(store)
+
+
+async def test_a_doubt_is_not_taken_back_by_who_looked_before(cache: Watched, durable: Watched) -> None:
+    """A reader's second look was answered late: a write it has not seen has failed to reach the cache."""
+    store = WriteThroughStore(cache, durable)
+    await durable.set("a", b"old")
+    looked, answer = asyncio.Event(), asyncio.Event()
+    read, reads = durable._read, 0
+
+    async def read_late(key: str) -> bytes | None:
+        nonlocal reads
+        reads += 1
+        value = await read(key)
+        if reads == 2:
+            looked.set()
+            await answer.wait()
+        return value
+
+    durable._read = read_late  # type: ignore[method-assign]
+    reading = asyncio.create_task(store.get("a"))
+    await looked.wait()
+    cache.fails = ConnectionError()
+    await store.set("a", b"new")
+    cache.fails = None
+    answer.set()
+    assert await reading == b"old", "it began before the write"
+    assert await cache.get("a") == b"old", "the fault left it stale"
+    assert await store.get("a") == b"new"
+    assert await cache.get("a") == b"new"
