@@ -5,6 +5,7 @@ Not a benchmark itself. A hosting process is told by commands (`figures`, `stop`
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import sys
@@ -26,6 +27,12 @@ from redis_cluster_kit.testing import ChildProcess, commands, emit
 
 NOTE = "x" * 64
 NAMESPACE = "bench"
+STALLED_AFTER = 20.0
+TOUCHED_AT_ONCE = 1_000
+
+
+class StalledError(Exception):
+    """The service does not finish what it was sent."""
 
 
 class Ledger(msgspec.Struct):
@@ -105,6 +112,7 @@ async def host(redis: str, database: str, shards: str) -> None:
                 commits=runner.host.counters.commits,
                 quick=runner.host.counters.quick,
                 rescued=runner.host.counters.rescued,
+                passivated=runner.host.counters.passivated,
                 entities=len(runner.host.residents),
                 cpu=cpu_seconds(),
                 memory=_memory(),
@@ -168,13 +176,29 @@ class Service:
                 return stamps
             await anyio.sleep(0.05)
 
+    async def touch(self, kind: type[Account], number: int) -> None:
+        """Bring so many entities into memory, some at a time: a message each, all committed at the end."""
+        for first in range(0, number, TOUCHED_AT_ONCE):
+            part = range(first, min(number, first + TOUCHED_AT_ONCE))
+            before = await self.commits()
+            await asyncio.gather(*(self.cluster.entity(kind, f"e{n}").deposit.send(1, NOTE) for n in part))
+            await self.wait_for_commits(before + len(part))
+
     async def commits(self) -> int:
         """Return how many turns all hosts have committed."""
         return sum([(await one.figures())["commits"] for one in self.hosts])
 
     async def wait_for_commits(self, number: int, *, every: float = 0.01) -> None:
-        """Return when that many turns are committed."""
-        while await self.commits() < number:
+        """Return when that many turns are committed; `StalledError` if for long none is added."""
+        seen, since = -1.0, time.monotonic()
+        while (commits := await self.total("commits")) < number:
+            if commits != seen:
+                seen, since = commits, time.monotonic()
+            elif time.monotonic() - since > STALLED_AFTER:
+                raise StalledError(
+                    f"{commits:.0f} of {number} turns are counted as committed, none more within "
+                    f"{STALLED_AFTER:g} s; the first host's last lines:\n{self.hosts[0].child.tail}"
+                )
             await anyio.sleep(every)
 
     def redis_cpu(self) -> float:
