@@ -152,8 +152,8 @@ def main() -> int:
     )
     kept = late["p50"] < MEDIAN_MS and late["max"] < WORST_MS
     print(
-        f"late by {late['p50']} ms in the median, {late['max']} ms at worst: promised below {MEDIAN_MS:g} and "
-        f"{WORST_MS:g}{'' if kept else ' — NOT KEPT'}"
+        f"late by {late['p50']} ms in the median, {late['max']} ms at worst: promised below {MEDIAN_MS:g} "
+        f"and {WORST_MS:g}{'' if kept else ' — NOT KEPT'}"
     )
     return 0 if kept else 1
 
