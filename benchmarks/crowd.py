@@ -1,7 +1,8 @@
 """What happens when many meet one: a hot entity, a broadcast to 10,000, a slow neighbour?
 
 All callers send to one entity; one message goes to every entity in memory; one entity takes a second a
-message beside 1,000 fast ones. Exits 1 if a broadcast misses an entity, or the fast ones' p99 more than doubles.
+message beside 1,000 fast ones. Exits 1 if a broadcast misses an entity, or the fast ones' p99 more than
+doubles.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def figures(found: Found, entities: int) -> dict[str, Any]:
     )
     return {
         "figures": {"1,000 fast entities": alone, "beside one that takes a second": beside},
+        "unit": "ms",
         "p99_times": round(found.times, 2),
         "most_times": MOST_TIMES,
         "hot_entity": {"one_way": found.hot_sends.figures(), "asked": found.hot_asks.figures()},

@@ -137,6 +137,7 @@ def main() -> int:
             "versions": versions("redis", "hiredis", "msgspec", "anyio"),
             "messages": len(found.late_ns),
             "figures": rows,
+            "unit": "ms",
             "owner_cpu_us": cpu,
             "limits_ms": {"median": MEDIAN_MS, "worst": WORST_MS},
             "charts": [
