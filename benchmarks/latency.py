@@ -48,15 +48,11 @@ def spread(nanoseconds: list[int]) -> dict[str, float]:
 async def one_way(service: Service, number: int) -> list[int]:
     """Send one after the other, each when the one before has arrived; return how long each was on its way."""
     alice = service.cluster.entity(Account, "latency")
-    await service.hosts[0].figures()
-    stamps: list[int] = []
+    await service.take_stamps(0)
     for _ in range(number):
         await alice.stamp.send(now_ns(), NOTE)
         await asyncio.sleep(0.002)
-    await asyncio.sleep(0.1)
-    stamps += (await service.hosts[0].figures())["stamps"]
-    assert len(stamps) == number, f"{len(stamps)} of {number} arrived"
-    return stamps
+    return await service.take_stamps(number)
 
 
 async def asked(service: Service, number: int) -> list[int]:
@@ -67,7 +63,7 @@ async def asked(service: Service, number: int) -> list[int]:
         began = now_ns()
         await alice.stamp(began, NOTE)
         took.append(now_ns() - began)
-    await service.hosts[0].figures()
+    await service.take_stamps(number)
     return took
 
 

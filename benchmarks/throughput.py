@@ -46,9 +46,9 @@ class Rate:
         }
 
 
-async def measure(service: Service, rate: Rate, messages: int) -> None:
+async def measure(service: Service, rate: Rate, messages: int, *, entities: int = ENTITIES) -> None:
     """One round: callers share the messages; the round ends when every turn is committed."""
-    proxies = [service.cluster.entity(Account, f"e{number}") for number in range(ENTITIES)]
+    proxies = [service.cluster.entity(Account, f"e{number}") for number in range(entities)]
     before = await service.commits()
     owner, redis, own = await _cpu(service)
     began = time.perf_counter()
@@ -65,7 +65,7 @@ async def measure(service: Service, rate: Rate, messages: int) -> None:
 
 async def _call_all(proxies: list[Account], numbers: object, *, ask: bool) -> None:
     for number in numbers:  # type: ignore[attr-defined]  # one iterator for all callers
-        deposit = proxies[number % ENTITIES].deposit
+        deposit = proxies[number % len(proxies)].deposit
         call: Callable[[int, str], Awaitable[object]] = deposit if ask else deposit.send
         while True:
             try:

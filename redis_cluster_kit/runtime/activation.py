@@ -60,6 +60,7 @@ class Surroundings(Protocol):
     def sent(self) -> None: ...
     def made_room(self, member: str) -> None: ...
     def waited(self, message: Message) -> None: ...
+    def loaded(self, activation: EntityActivation) -> None: ...
     async def wait_for_knowledge(self, *names: str) -> None: ...
 
 
@@ -184,7 +185,10 @@ class EntityActivation:
         return self._is_marked
 
     async def _live(self) -> None:
-        message, saved = await self._claim(with_state=True)
+        try:
+            message, saved = await self._claim(with_state=True)
+        finally:
+            self.around.loaded(self)
         if message is None or saved is None:
             return
         self._turns = TurnRunner(self, saved)

@@ -20,6 +20,7 @@ from redis_cluster_kit.settings import Settings
 
 from .activation import EntityActivation
 from .counters import RuntimeCounters
+from .doorway import Doorway
 from .progress import Progress
 from .residents import Residents
 from .shard_host import ShardHost
@@ -69,6 +70,7 @@ class EntityHost:
         """Messages that may have killed their runners run one at a time."""
         self.call_for_placement: Callable[[], Awaitable[None]] | None = None
         """Tells every runner that a shard here wants what this one does not serve."""
+        self.doorway = Doorway()
         self.shards: dict[str, ShardHost] = {}
         self.depth = 0
         """Messages that waited or were handled when they were counted last."""
@@ -83,6 +85,7 @@ class EntityHost:
         try:
             await host.run()
         finally:
+            self.doorway.close(host)
             if self.shards.get(str(owned.shard)) is host:
                 del self.shards[str(owned.shard)]
                 self.progress.left(str(owned.shard))

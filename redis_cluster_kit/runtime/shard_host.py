@@ -114,6 +114,8 @@ class ShardHost:
             self.unknown.saw(type, member)
             return
         self.unknown.wants(type)
+        if not self.host.doorway.enter(self, member):
+            return
         kind = EntityActivation if definition.concurrency == 1 else OverlappingActivation
         activation = kind(self, definition, EntityAddress(type, id, self.shard))
         self.activations[member] = activation
@@ -186,6 +188,10 @@ class ShardHost:
     def sent(self) -> None:
         """A commit has put something into the outbox."""
         self._relay.wake()
+
+    def loaded(self, activation: EntityActivation) -> None:
+        """It has read its first message and its state, or could not."""
+        self.host.doorway.leave(self, activation.member)
 
     def waited(self, message: Message) -> None:
         """A message begins to be handled."""
