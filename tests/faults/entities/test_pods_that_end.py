@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
 import pytest
 
 from redis_cluster_kit.redis_access import Script
@@ -26,8 +27,9 @@ async def test_the_owner_killed_ten_times_under_load(fleet: Fleet) -> None:
         for kill in range(10):
             victim = await fleet.owner(IDS[kill % len(IDS)])
             await fleet.pods[victim].kill()
-            await load.acknowledged(10)
-            await fleet.join(f"pod{kill + 2}")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(fleet.join, f"pod{kill + 2}")
+                await load.acknowledged(10)
         await load.acknowledged(50)
     killed = [pod for pod in fleet.pods.values() if pod.returncode == -9]
     assert len(killed) == 10
