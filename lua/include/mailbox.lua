@@ -23,6 +23,8 @@ local function put(mailbox, live, active, member, id, message, class, check, cap
   if waiting == 0 then
     if redis.call('EXISTS', mailbox) == 0 then
       redis.call('XGROUP', 'CREATE', mailbox, 'owner', '0', 'MKSTREAM')
+    else
+      redis.call('PERSIST', mailbox)
     end
     redis.call('SADD', active, member)
   end
@@ -31,13 +33,19 @@ local function put(mailbox, live, active, member, id, message, class, check, cap
   return entry, waiting == 0
 end
 
+-- An empty mailbox is removed at passivation; after a minute, if its owner does not live to do that.
+local function emptied(mailbox, active, member)
+  redis.call('SREM', active, member)
+  redis.call('PEXPIRE', mailbox, 60000)
+end
+
 -- Takes an entry out for good.
 local function take_out(mailbox, live, active, member, entry, size)
   redis.call('XACK', mailbox, 'owner', entry)
   redis.call('XDEL', mailbox, entry)
   weigh(live, member, -size)
   if redis.call('XLEN', mailbox) == 0 then
-    redis.call('SREM', active, member)
+    emptied(mailbox, active, member)
   end
 end
 

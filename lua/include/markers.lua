@@ -1,5 +1,5 @@
 -- What is remembered of a message: '<phase> <class> <check> <rest>'. In `live` while it waits (w), is taken (t),
--- scheduled (s) or dead (d); then as finished (f) in the bucket of its window, for two windows.
+-- scheduled (s) or dead (d); then as finished (f) or withdrawn (x) in the bucket of its window, for two windows.
 -- The rest of w and t is 'entry fence failures deaths', that of d and f the reply, that of s its place.
 local function recall(live, done, field, now, window)
   local marker = redis.call('HGET', live, field)
@@ -25,12 +25,22 @@ local function remember(done, field, marker, now, window)
   end
 end
 
--- What a sender that repeats itself is told; nil if the message is new.
-local function known_answer(marker, check)
+-- Notes that a message was withdrawn: whoever waits for it must not put it again.
+local function withdraw(live, done, field, kind, check, now, window)
+  redis.call('HDEL', live, field)
+  remember(done, field, 'x ' .. kind .. ' ' .. check .. ' ', now, window)
+end
+
+-- What a sender that repeats itself is told; nil if the message is new. One that was withdrawn stays so for whoever
+-- repeats it, and its key is free for another call.
+local function known_answer(marker, check, again)
   if not marker then
     return nil
   end
   local phase, _, known, rest = string.match(marker, '^(%a) (%a) (%S+) (.*)$')
+  if phase == 'x' then
+    return again and { 'withdrawn' } or nil
+  end
   if known ~= check then
     return { 'conflict' }
   end

@@ -14,6 +14,7 @@
 -- arg class (text): which window remembers it: g generated, k keyed, r relayed
 -- arg check (text): what a repeat must say too
 -- arg window (integer): milliseconds of the class
+-- arg again (flag): it may have been put before
 -- arg not_after (integer): server milliseconds after which the markers may have forgotten it; 0: never
 -- arg capacity (integer): messages the mailbox may hold
 -- arg bytes_limit (integer): bytes the mailbox may hold
@@ -21,6 +22,7 @@
 -- returns appended entry: it is in the mailbox
 -- refuses answered reply: it was handled before
 -- refuses duplicate: it is there already, or scheduled
+-- refuses withdrawn: it was cancelled, or its entity reset
 -- refuses conflict: another call was made under this id
 -- refuses late: it may be a repeat that nobody remembers
 -- refuses full: the mailbox has no room
@@ -30,7 +32,7 @@
 -- include: mailbox
 -- invariant: a known id never answers late or full; the mailbox never holds more than its capacity
 local now = server_ms()
-local known = known_answer(recall(live, { done_a, done_b, done_c }, member .. '\n' .. id, now, window), check)
+local known = known_answer(recall(live, { done_a, done_b, done_c }, member .. '\n' .. id, now, window), check, again)
 if known then
   return known
 end

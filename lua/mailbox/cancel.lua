@@ -5,21 +5,41 @@
 -- key active (set): the shard's entities with something in their mailbox
 -- key scheduled (zset): the shard's scheduled messages by the server milliseconds they are due
 -- key later (hash): their envelopes
+-- each key done_a (hash): markers of handled messages of one class, by their window modulo 3
+-- each key done_b (hash): the same
+-- each key done_c (hash): the same
+-- each arg kind (text): the class
+-- each arg window (integer): its milliseconds
 -- arg member (text): the entity, type:id
 -- arg id (text): the message's id
 -- returns cancelled: it will have no state effect
 -- refuses late: it is taken, handled or dead
 -- refuses absent: nobody remembers it
--- repeat: safe, the second time finds nothing
+-- repeat: safe, the second time finds it withdrawn
+-- include: clock
 -- include: markers
 -- include: mailbox
 -- include: scheduled
 local field = member .. '\n' .. id
-local marker = redis.call('HGET', live, field)
+local function place_of(kind)
+  for _, class in ipairs(each) do
+    if class.kind == kind then
+      return { class.done_a, class.done_b, class.done_c }, class.window
+    end
+  end
+end
+local now = server_ms()
+local marker
+for _, class in ipairs(each) do
+  marker = marker or recall(live, { class.done_a, class.done_b, class.done_c }, field, now, class.window)
+end
 if not marker then
   return { 'absent' }
 end
-local phase, _, _, rest = read_marker(marker)
+local phase, kind, check, rest = read_marker(marker)
+if phase == 'x' then
+  return { 'cancelled' }
+end
 if phase == 's' then
   unschedule(scheduled, later, live, string.match(rest, '^%S+ (.*)$'), field)
 elseif phase == 'w' then
@@ -31,5 +51,6 @@ elseif phase == 'w' then
 else
   return { 'late' }
 end
-redis.call('HDEL', live, field)
+local done, window = place_of(kind)
+withdraw(live, done, field, kind, check, now, window)
 return { 'cancelled' }

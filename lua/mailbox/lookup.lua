@@ -13,6 +13,7 @@
 -- returns scheduled due: it will be delivered at these server milliseconds
 -- returns taken runner attempt: a runner has taken it
 -- returns answered reply: it was handled
+-- returns withdrawn: it was cancelled, or its entity reset
 -- returns dead reply: it is a dead letter
 -- repeat: safe, it only reads
 -- include: clock
@@ -31,6 +32,8 @@ end
 local phase, _, _, rest = read_marker(marker)
 if phase == 'f' then
   return { 'answered', rest }
+elseif phase == 'x' then
+  return { 'withdrawn' }
 elseif phase == 'd' then
   return { 'dead', rest }
 elseif phase == 's' then

@@ -14,12 +14,14 @@
 -- arg class (text): which window remembers it: g generated, k keyed, r relayed
 -- arg check (text): what a repeat must say too
 -- arg window (integer): milliseconds of the class
+-- arg again (flag): it may have been put before
 -- arg not_after (integer): server milliseconds after which the markers may have forgotten it; 0: never
 -- arg capacity (integer): messages the mailbox may hold when it is due
 -- arg due (integer): server milliseconds
 -- returns scheduled: it will be delivered
 -- refuses answered reply: it was handled before
 -- refuses duplicate: it is scheduled, or in the mailbox already
+-- refuses withdrawn: it was cancelled, or its entity reset
 -- refuses conflict: another call was made under this id
 -- refuses late: it may be a repeat that nobody remembers
 -- repeat: safe, the marker stops the second one
@@ -27,7 +29,7 @@
 -- include: markers
 -- invariant: messages that are due at the same time are delivered in the order in which they came
 local now, field = server_ms(), member .. '\n' .. id
-local known = known_answer(recall(live, { done_a, done_b, done_c }, field, now, window), check)
+local known = known_answer(recall(live, { done_a, done_b, done_c }, field, now, window), check, again)
 if known then
   return known
 end

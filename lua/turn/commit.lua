@@ -70,7 +70,7 @@ end
 redis.call('XDEL', mailbox, entry)
 weigh(live, member, -size)
 if redis.call('XLEN', mailbox) == 0 then
-  redis.call('SREM', active, member)
+  emptied(mailbox, active, member)
   return { 'idle' }
 end
 return after ~= '-' and claim_next(mailbox, live, member, after, number, false) or { 'idle' }

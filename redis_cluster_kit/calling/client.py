@@ -54,7 +54,7 @@ from redis_cluster_kit.identity import EntityAddress, MessageIds
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
-from .exchange import Exchange, TimeIsUp
+from .exchange import Exchange, TimeIsUp, withdrawn
 from .receipt import MessageReceipt
 
 _NO_ARGUMENTS = b"\x80"
@@ -256,12 +256,12 @@ class Caller:
         turn.staged.append(seal_item(OutboxItem(f"{turn.address.type}:{turn.address.id}", parcel)))
         return self._receipt(call, parcel, patience=None)
 
-    async def _put(self, call: Call, parcel: Parcel, not_after: int) -> Put:
+    async def _put(self, call: Call, parcel: Parcel, not_after: int, *, again: bool = False) -> Put:
         durability = call.options.durability
         try:
             if durability is None:
-                return await self.mailboxes.put(parcel, not_after)
-            return await self.mailboxes.put_replicated(parcel, not_after, durability.replicas)
+                return await self.mailboxes.put(parcel, not_after, again=again)
+            return await self.mailboxes.put_replicated(parcel, not_after, durability.replicas, again=again)
         except PersistenceFailedError as error:
             if error.execution is not Execution.UNKNOWN:
                 raise
@@ -286,6 +286,8 @@ class Caller:
                 detail=f"idempotency key {call.options.idempotency_key!r} stands for a call of another rpc "
                 "or with other arguments",
             )
+        if put.word == "withdrawn":
+            raise withdrawn(entity_id)
         if put.word == "late":
             raise UnknownError(
                 entity_id=entity_id, detail="it was repeated for longer than its markers are sure to be kept"
@@ -297,8 +299,8 @@ class Caller:
         """Return the reply to an ask."""
         not_after = self._not_after(parcel)
 
-        async def put() -> Put:
-            answer = await self._put(call, parcel, not_after)
+        async def put(*, again: bool) -> Put:
+            answer = await self._put(call, parcel, not_after, again=again)
             self._judge(call, answer)
             return answer
 

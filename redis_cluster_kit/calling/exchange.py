@@ -7,7 +7,8 @@ runs out. What a refusal means is the caller's to say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from redis_cluster_kit.delivery import Lookup, Mailboxes, Parcel, Put, Replies
 from redis_cluster_kit.errors import PersistenceFailedError, UnknownError
@@ -23,6 +24,12 @@ class TimeIsUp(Exception):  # noqa: N818 - what happened
         self.known = known
 
 
+class PutMessage(Protocol):
+    """Puts the message; raises what a refusal means."""
+
+    async def __call__(self, *, again: bool) -> Put: ...
+
+
 class Exchange:
     """Waits for the reply to one message."""
 
@@ -31,7 +38,7 @@ class Exchange:
         mailboxes: Mailboxes,
         replies: Replies,
         parcel: Parcel,
-        put: Callable[[], Awaitable[Put]],
+        put: PutMessage,
         deadline: float | None,
         count_lookup: Callable[[], None],
     ) -> None:
@@ -39,7 +46,6 @@ class Exchange:
         self._replies = replies
         self._parcel = parcel
         self._put = put
-        """Puts the message, again if need be; raises what a refusal means."""
         self._deadline = deadline
         """By the loop's clock; None: wait for ever."""
         self._known = "sent, and no word from its mailbox"
@@ -62,11 +68,11 @@ class Exchange:
 
     async def _begin(self) -> bytes | None:
         if self._deadline is None:
-            put = await self._put()
+            put = await self._put(again=False)
         else:
             try:
                 async with asyncio.timeout_at(self._deadline):
-                    put = await self._put()
+                    put = await self._put(again=False)
             except TimeoutError:
                 raise TimeIsUp(self._known) from None
         self._known = "scheduled" if put.word == "scheduled" else "in its mailbox"
@@ -92,8 +98,10 @@ class Exchange:
                 self._known = in_words(found)
                 if found.word in ("answered", "dead"):
                     return found.reply
+                if found.word == "withdrawn":
+                    raise withdrawn(self._parcel.member.partition(":")[2])
                 if found.word == "unknown":
-                    put = await self._put()
+                    put = await self._put(again=True)
                     return put.reply if put.word == "answered" else None
         except (PersistenceFailedError, TimeoutError):
             pass  # Redis does not answer: it is asked again until the deadline
@@ -115,6 +123,11 @@ async def within(future: asyncio.Future[bytes], seconds: float) -> bytes | None:
         return await future or None
     finally:
         timer.cancel()
+
+
+def withdrawn(entity_id: str) -> UnknownError:
+    """Return what whoever waits for a withdrawn message gets."""
+    return UnknownError(entity_id=entity_id, detail="it was withdrawn by cancel(), or its entity was reset")
 
 
 def in_words(found: Lookup) -> str:

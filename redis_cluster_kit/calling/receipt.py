@@ -13,7 +13,7 @@ from redis_cluster_kit.entity import DEFAULT, Default
 from redis_cluster_kit.errors import PersistenceFailedError, SendTimeoutError, UnknownError
 from redis_cluster_kit.identity import ShardId, public_message_id
 
-from .exchange import in_words
+from .exchange import in_words, withdrawn
 
 if TYPE_CHECKING:
     from .client import Caller
@@ -83,6 +83,8 @@ class MessageReceipt:
                 known = in_words(found)
                 if found.word in ("answered", "dead"):
                     return found.reply
+                if found.word == "withdrawn":
+                    raise withdrawn(self.entity_id)
                 if found.word != "unknown":
                     patience = 0.0
                 elif loop.time() >= patience:

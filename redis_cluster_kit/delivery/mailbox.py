@@ -17,14 +17,14 @@ import anyio
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.errors import Execution, FencedError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId
-from redis_cluster_kit.redis_access import CLASSES, Keyspace, Lanes, Outcome, Script
+from redis_cluster_kit.redis_access import CLASSES, Keyspace, Lanes, Outcome, Script, ShardKeys
 from redis_cluster_kit.settings import DedupeSettings, MailboxSettings
 
 from .parcel import HeldFence, Message, Parcel, place_of
 
 APPEND = Script.load("mailbox/append").in_order(
     *("mailbox", "live", "active", "fence", "done_a", "done_b", "done_c"),
-    *("shard", "member", "id", "message", "class", "check", "window", "not_after"),
+    *("shard", "member", "id", "message", "class", "check", "window", "again", "not_after"),
     *("capacity", "bytes_limit", "always"),
 )
 PUT = Script.load("scheduled/put")
@@ -55,7 +55,7 @@ class Put(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """How far a message has got: `unknown`, `waiting`, `scheduled`, `taken`, `answered` or `dead`."""
+    """How far a message has got: the outcome word of `lookup`, and what came with it."""
 
     word: str
     reply: bytes = b""
@@ -95,10 +95,13 @@ class Mailboxes:
         }
         """Milliseconds each class is remembered."""
 
-    async def put(self, parcel: Parcel, not_after: int) -> Put:
-        """Append a parcel, or schedule it. Safe to repeat until `not_after`, in server milliseconds."""
+    async def put(self, parcel: Parcel, not_after: int, *, again: bool = False) -> Put:
+        """Append a parcel, or schedule it. Safe to repeat until `not_after`, in server milliseconds.
+
+        `again`: it may have been put before; if it was withdrawn since, it stays so.
+        """
         if parcel.due is not None:
-            script, values = self._put_values(parcel, not_after)
+            script, values = self._put_values(parcel, not_after, again=again)
             return _put(await script(self.lanes, self.keyspace.slot(parcel.shard), **values))
         keys = self.keyspace.of(parcel.shard)
         kind, member = parcel.kind, parcel.member
@@ -110,14 +113,16 @@ class Mailboxes:
                 *(keys.mailbox(member), keys.live, keys.active, keys.fence),
                 *keys.done[kind].values(),
                 *(keys.shard, member, parcel.id, parcel.message, kind, parcel.check),
-                *(self.windows[kind], not_after, parcel.capacity, self._bytes_limit),
+                *(self.windows[kind], int(again), not_after, parcel.capacity, self._bytes_limit),
                 int(parcel.is_nudged_always),
             )
         )
 
-    async def put_replicated(self, parcel: Parcel, not_after: int, replicas: int) -> Put:
+    async def put_replicated(
+        self, parcel: Parcel, not_after: int, replicas: int, *, again: bool = False
+    ) -> Put:
         """The same, and return only when so many replicas have it; tried again for a while."""
-        script, values = self._put_values(parcel, not_after)
+        script, values = self._put_values(parcel, not_after, again=again)
         slot = self.keyspace.slot(parcel.shard)
         deadline = Clock.boot() + _REPLICATED_WITHIN
         while True:
@@ -137,7 +142,7 @@ class Mailboxes:
                     raise
                 await anyio.sleep(0.05)
 
-    def _put_values(self, parcel: Parcel, not_after: int) -> tuple[Script, dict[str, Any]]:
+    def _put_values(self, parcel: Parcel, not_after: int, *, again: bool) -> tuple[Script, dict[str, Any]]:
         keys = self.keyspace.of(parcel.shard)
         shared: dict[str, Any] = {
             "live": keys.live,
@@ -150,6 +155,7 @@ class Mailboxes:
             "class": parcel.kind,
             "check": parcel.check,
             "window": self.windows[parcel.kind],
+            "again": again,
             "not_after": not_after,
             "capacity": parcel.capacity,
         }
@@ -218,12 +224,20 @@ class Mailboxes:
             later=keys.later,
             member=member,
             id=id,
+            each=self._classes(keys),
         )
         return outcome.word == "cancelled"
 
     async def reset(self, shard: ShardId, member: str, *, with_state: bool) -> None:
         """Forget what waits or is scheduled for an entity, its replies, and its state if asked."""
         keys = self.keyspace.of(shard)
+        for done in keys.done.values():
+            for key in done.values():
+                fields = await self._fields(keys.slot, key, member)
+                if fields:
+                    await self.lanes.call(keys.slot, "HDEL", key, *fields, repeat=True)
+        for field in await self._fields(keys.slot, keys.later, member):
+            await self.cancel(shard, member, field.rpartition("\n")[2])
         word = "more"
         while word == "more":
             word = (
@@ -236,15 +250,12 @@ class Mailboxes:
                     entity=keys.entity(member),
                     member=member,
                     with_state=with_state,
+                    each=self._classes(keys),
                 )
             ).word
-        for field in await self._fields(keys.slot, keys.later, member):
-            await self.cancel(shard, member, field.rpartition("\n")[2])
-        for done in keys.done.values():
-            for key in done.values():
-                fields = await self._fields(keys.slot, key, member)
-                if fields:
-                    await self.lanes.call(keys.slot, "HDEL", key, *fields, repeat=True)
+
+    def _classes(self, keys: ShardKeys) -> list[dict[str, str | int]]:
+        return [{**keys.done[kind], "kind": kind, "window": self.windows[kind]} for kind in CLASSES]
 
     async def passivate(self, shard: ShardId, fence: HeldFence, member: str) -> bool:
         """Remove the empty mailbox of an entity that leaves memory; False: something waits in it."""

@@ -158,7 +158,7 @@ class Relay:
 
     async def _put(self, parcel: Parcel) -> str:
         try:
-            return (await self._mailboxes.put(parcel, self._not_after())).word
+            return (await self._mailboxes.put(parcel, self._not_after(), again=True)).word
         except PersistenceFailedError:
             return "failed"
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 import asyncpg
 from sqlalchemy import URL, Connection, event, text
 from sqlalchemy.dialects import registry
@@ -99,14 +100,19 @@ class PostgresExecutor:
         attempt = Attempt()
         try:
             with anyio.fail_after(timeout):
-                async with engine.connect() as connection:
-                    await self._limit(connection, deadline)
-                    attempt.progress = begun
-                    result = await connection.run_sync(work)
-                    if engine is self._engine:
-                        attempt.progress = Progress.COMMITTING
-                        await connection.commit()
-                    return result
+                try:
+                    async with engine.connect() as connection:
+                        await self._limit(connection, deadline)
+                        attempt.progress = begun
+                        result = await connection.run_sync(work)
+                        if engine is self._engine:
+                            attempt.progress = Progress.COMMITTING
+                            await connection.commit()
+                        return result
+                except _DRIVER_ERRORS:
+                    # A driver that was cancelled may raise an error of its own in the cancellation's place.
+                    await anyio.lowlevel.checkpoint_if_cancelled()
+                    raise
         except TimeoutError as error:
             raise timed_out(attempt, timeout, error) from error
         except _DRIVER_ERRORS as error:

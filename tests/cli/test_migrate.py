@@ -57,7 +57,7 @@ async def test_nothing_is_changed_unasked(rck: Rck) -> None:
     assert (await rck("migrate", "--check")).code == 1
 
 
-@pytest.mark.parametrize(("reply", "code", "version"), [("y\n", 0, 2), ("n\n", 2, 0)])
+@pytest.mark.parametrize(("reply", "code", "version"), [("y\n", 0, SCHEMA_VERSION), ("n\n", 2, 0)])
 async def test_it_asks_at_a_terminal(rck: Rck, reply: str, code: int, version: int) -> None:
     with in_terminal(rck, "migrate") as (process, terminal):
         await until(lambda: "[y/N]" in terminal.read(), timeout=30, what="the question")

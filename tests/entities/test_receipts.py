@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from redis_cluster_kit import (
+    Cluster,
     DedupeSettings,
     Entity,
     EntitySettings,
@@ -19,7 +21,7 @@ from redis_cluster_kit import (
 from redis_cluster_kit.testing import until
 
 from .account import Account, Insufficient
-from .conftest import MakeCluster, quick
+from .conftest import MakeCluster, mailboxes_of, quick
 
 
 class Slow(Entity[None]):
@@ -107,13 +109,53 @@ async def test_cancelled_before_it_began_it_has_no_effect(make_cluster: MakeClus
         first, second, third = [await slow.work.send(name) for name in ("a", "b", "c")]
         await until(lambda: Slow.begun == ["a"])
         assert await other.cancel(second.message_id)
-        assert not await other.cancel(second.message_id)
+        assert await other.cancel(second.message_id)  # it still is
         Slow.gate.set()
         assert await third.result() == "c"
         assert Slow.begun == ["a", "c"]
-        with pytest.raises(UnknownError):
+        with pytest.raises(UnknownError, match="withdrawn"):
             await second.result()
         assert not await cluster.cancel(first.message_id)
+
+
+async def test_a_withdrawn_ask_is_not_put_again(make_cluster: MakeCluster) -> None:
+    """Whoever waits for it looks for it, does not find it waiting, and must not bring it back."""
+    async with make_cluster(Slow) as cluster, make_cluster(hosting=False) as other:
+        slow = cluster.entity(Slow, "s")
+        first = await slow.work.send("a")
+        await until(lambda: Slow.begun == ["a"])
+        keyed = slow.work.options(idempotency_key="once")
+        ask = asyncio.create_task(keyed("b"))
+        await until(partial(_holds, cluster, 2))
+        receipt = await keyed.send("b")  # put once under its key: this only tells which one it is
+        assert await other.cancel(receipt.message_id)
+        with pytest.raises(UnknownError, match="withdrawn"):
+            await ask
+        Slow.gate.set()
+        assert await first.result() == "a"
+        assert Slow.begun == ["a"]
+        assert await keyed("c") == "c"  # the key is free for another call
+        assert Slow.begun == ["a", "c"]
+
+
+async def _holds(cluster: Cluster, number: int) -> bool:
+    shard = cluster.shard_of(Slow, "s")
+    return await mailboxes_of(cluster).depth(shard, "Slow:s") == number
+
+
+async def test_a_reset_withdraws_what_is_asked(make_cluster: MakeCluster) -> None:
+    async with make_cluster(Slow) as cluster:
+        slow = cluster.entity(Slow, "s")
+        await slow.work.send("a")
+        await until(lambda: Slow.begun == ["a"])
+        ask = asyncio.create_task(slow.work("b"))
+        await until(partial(_holds, cluster, 2))
+        await cluster.reset(Slow, "s")
+        with pytest.raises(UnknownError, match="reset"):
+            await ask
+        Slow.gate.set()
+        assert await slow.work("c") == "c"
+        assert "b" not in Slow.begun
 
 
 async def test_cancelled_while_it_runs_is_too_late(make_cluster: MakeCluster) -> None:

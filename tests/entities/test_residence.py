@@ -13,7 +13,7 @@ from redis_cluster_kit.clock import MovableClock
 from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.testing import until
 
-from .conftest import MakeCluster, host_of, owns_all, quick, residents, traces_of
+from .conftest import MakeCluster, host_of, keys_of, owns_all, quick, residents, traces_of
 
 MINUTE = timedelta(minutes=1)
 
@@ -132,6 +132,24 @@ async def test_an_idle_entity_leaves_only_its_state(make_cluster: MakeCluster, v
         await until(lambda: residents(cluster) == 0)
         await until(lambda: traces_of(valkey, cluster, "Brief:b") == {"entity"}, every=0.05)
         assert await cluster.entity(Brief, "b").add() == 2
+
+
+async def test_an_empty_mailbox_expires_though_nobody_passivates(
+    make_cluster: MakeCluster, valkey: RedisServer
+) -> None:
+    """Its owner may be killed: what it leaves goes by itself. A mailbox with something in it never does."""
+    async with make_cluster(Counter) as cluster:
+        counter = cluster.entity(Counter, "c")
+        mailbox = keys_of(cluster, Counter, "c").mailbox("Counter:c")
+        await counter.add()
+        assert 0 < int(str(valkey.call("PTTL", mailbox))) <= 60_000
+        held = await counter.hold.send()
+        assert valkey.call("PTTL", mailbox) == -1
+        Counter.gate.set()
+        await held.result()
+        assert 0 < int(str(valkey.call("PTTL", mailbox))) <= 60_000
+        valkey.call("DEL", mailbox)  # as if the minute were over
+        assert await counter.add() == 2
 
 
 async def test_messages_that_come_while_it_leaves_are_handled(make_cluster: MakeCluster) -> None:

@@ -60,6 +60,14 @@ def finished(keyspace: Keyspace) -> tuple[Command, ...]:
     )
 
 
+def withdrawn(keyspace: Keyspace) -> tuple[Command, ...]:
+    """One message that was cancelled."""
+    keys = keys_of(keyspace).done["g"].values()
+    return tuple(
+        command for key in keys for command in (("HSET", key, FIELD, "x g - "), ("PEXPIRE", key, TTL))
+    )
+
+
 def buried(keyspace: Keyspace) -> tuple[Command, ...]:
     keys = keys_of(keyspace)
     return ("HSET", keys.dead, FIELD, "record"), ("HSET", keys.live, FIELD, "d g - the reply")
@@ -79,7 +87,7 @@ def _call(keyspace: Keyspace) -> Values:
 
 
 def _put(keyspace: Keyspace) -> Values:
-    window: Values = {"class": "g", "check": "-", "window": WINDOW, "not_after": 0}
+    window: Values = {"class": "g", "check": "-", "window": WINDOW, "again": False, "not_after": 0}
     return _call(keyspace) | window | keys_of(keyspace).done["g"]
 
 
@@ -110,6 +118,8 @@ def append_scenarios(keyspace: Keyspace) -> list[Scenario]:
         append("duplicate", *scheduled(keyspace)),
         append("conflict", *waiting(keyspace), check="0123456789abcdef"),
         append("conflict", *finished(keyspace), check="0123456789abcdef"),
+        append("withdrawn", *withdrawn(keyspace), again=True),
+        append("appended", *withdrawn(keyspace)),
         append("late", not_after=1),
         append("full", *waiting(keyspace), id=OTHER, capacity=1),
         append("full", ("HSET", keys.live, f"{MEMBER}\n", 6_000), message=large),
@@ -131,6 +141,8 @@ def schedule_scenarios(keyspace: Keyspace) -> list[Scenario]:
         put("duplicate", *waiting(keyspace)),
         put("duplicate", *scheduled(keyspace)),
         put("conflict", *scheduled(keyspace), check="0123456789abcdef"),
+        put("withdrawn", *withdrawn(keyspace), again=True),
+        put("scheduled", *withdrawn(keyspace)),
         put("late", not_after=1),
     ]
 
@@ -146,13 +158,21 @@ def sender_scenarios(keyspace: Keyspace) -> list[Scenario]:
         values = own | {"fence": keys.fence}
         return Scenario(script="mailbox/lookup", word=word, setup=setup, values=values, each=windows)
 
+    classes = tuple({**keys.done[name], "kind": name, "window": WINDOW} for name in CLASSES)
+
     def cancel(word: str, *setup: Command) -> Scenario:
-        return Scenario(script="mailbox/cancel", word=word, setup=setup, values=own | mailbox | schedule)
+        return Scenario(
+            script="mailbox/cancel", word=word, setup=setup, values=own | mailbox | schedule, each=classes
+        )
 
     def reset(word: str, *setup: Command, with_state: bool = True) -> Scenario:
         values = mailbox | {"live": keys.live, "entity": keys.entity(MEMBER), "member": MEMBER}
         return Scenario(
-            script="mailbox/reset", word=word, setup=setup, values=values | {"with_state": with_state}
+            script="mailbox/reset",
+            word=word,
+            setup=setup,
+            values=values | {"with_state": with_state},
+            each=classes,
         )
 
     state: Command = ("HSET", keys.entity(MEMBER), "v", 1, "s", 1, "b", "x")
@@ -166,12 +186,14 @@ def sender_scenarios(keyspace: Keyspace) -> list[Scenario]:
         lookup("taken", *taken),
         lookup("answered", *finished(keyspace)),
         lookup("dead", *buried(keyspace)),
+        lookup("withdrawn", *withdrawn(keyspace)),
         cancel("cancelled", *waiting(keyspace)),
         cancel("cancelled", *scheduled(keyspace)),
         cancel("late", *taken),
         cancel("late", *buried(keyspace)),
         cancel("absent"),
-        cancel("absent", *finished(keyspace)),
+        cancel("late", *finished(keyspace)),
+        cancel("cancelled", *withdrawn(keyspace)),
         reset("done", state),
         reset("done", *taken, state, with_state=False),
         reset("more", *waiting(keyspace), *many),
