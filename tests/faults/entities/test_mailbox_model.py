@@ -72,6 +72,8 @@ class Mailbox(RuleBasedStateMachine):
         self.later: list[str] = []
         self.done: set[str] = set()
         self.dead: list[str] = []
+        self.withdrawn: set[str] = set()
+        """Cancelled or reset, and not handled since."""
         self.applied: list[str] = []
         self.forgotten: list[str] = []
         """Applied, and no longer remembered as handled."""
@@ -89,7 +91,7 @@ class Mailbox(RuleBasedStateMachine):
 
     # Senders
 
-    def put(self, id: str, due: int | None) -> str:
+    def put(self, id: str, due: int | None, *, again: bool = False) -> str:
         parcel = Parcel(
             group=SHARD.group,
             number=SHARD.number,
@@ -99,7 +101,7 @@ class Mailbox(RuleBasedStateMachine):
             capacity=CAPACITY,
             due=due,
         )
-        return self.count(self.run(self.stage.mailboxes.put(parcel, FAR)).word)
+        return self.count(self.run(self.stage.mailboxes.put(parcel, FAR, again=again)).word)
 
     def known_word(self, id: str) -> str | None:
         if self.waiting(id) or id in self.later:
@@ -119,6 +121,14 @@ class Mailbox(RuleBasedStateMachine):
         known = [*self.done, *self.dead, *(known.id for known in self.mailbox)]
         self.send(data.draw(st.sampled_from(sorted(known))))
 
+    @precondition(lambda self: self.withdrawn)
+    @rule(data=st.data(), due=st.sampled_from([None, 1]))
+    def bring_back(self, data: st.DataObject, due: int | None) -> None:
+        """Somebody who waits for it puts it again."""
+        id = data.draw(st.sampled_from(sorted(self.withdrawn)))
+        if self.known_word(id) is None:
+            assert self.put(id, due, again=True) == "withdrawn"
+
     @rule(number=st.integers(100, 999))
     def send_something_new(self, number: int) -> None:
         self.send(f"{number:012d}-1")
@@ -133,10 +143,15 @@ class Mailbox(RuleBasedStateMachine):
     @rule(id=ids)
     def cancel(self, id: str) -> None:
         known = self.waiting(id)
+        is_handled = known is not None or id in self.done or id in self.dead
         expected = id in self.later or (known is not None and not known.holder)
+        is_withdrawn = expected
+        expected = expected or (id in self.withdrawn and not is_handled)
         assert self.run(self.stage.mailboxes.cancel(SHARD, MEMBER, id)) == expected
         self.count(f"cancel {expected}")
         self.later = [other for other in self.later if other != id]
+        if is_withdrawn:
+            self.withdrawn.add(id)
         if known is not None and not known.holder:
             self.mailbox.remove(known)
 
@@ -152,6 +167,8 @@ class Mailbox(RuleBasedStateMachine):
             expected = "answered"
         elif id in self.dead:
             expected = "dead"
+        elif id in self.withdrawn:
+            expected = "withdrawn"
         assert self.run(self.stage.mailboxes.lookup(SHARD, MEMBER, id)).word == expected
 
     # Owners
@@ -231,6 +248,7 @@ class Mailbox(RuleBasedStateMachine):
         assert state == msgspec.msgpack.encode([*self.applied, message.id])
         self.mailbox.remove(known)
         self.done.add(known.id)
+        self.withdrawn.discard(known.id)
         self.applied.append(known.id)
         del self.in_hand[number]
         if claims and self.mailbox:
@@ -323,6 +341,7 @@ class Mailbox(RuleBasedStateMachine):
     @rule(with_state=st.booleans())
     def reset(self, with_state: bool) -> None:
         self.run(self.stage.mailboxes.reset(SHARD, MEMBER, with_state=with_state))
+        self.withdrawn = {*self.later, *(known.id for known in self.mailbox)}
         self.mailbox, self.later, self.done = [], [], set()
         self.forgotten += self.applied
         self.applied = [] if with_state else self.applied
@@ -414,5 +433,5 @@ def test_the_scripts_of_a_mailbox_agree_with_the_model(valkey: RedisServer) -> N
     print(dict(Mailbox.seen))
     for word in ("appended", "duplicate", "answered", "full", "promoted", "commit ok", "fenced", "death"):
         assert Mailbox.seen[word] > 5, word
-    for word in ("commit lost", "buried", "replayed", "cancel True", "cancel False"):
+    for word in ("commit lost", "buried", "replayed", "cancel True", "cancel False", "withdrawn"):
         assert Mailbox.seen[word], word
