@@ -89,8 +89,11 @@ class SingletonHost:
     @property
     def remarks(self) -> list[str]:
         """What is wrong and keeps nobody from being ready: functions that fail and are run again."""
-        found = self.health().items()
-        return [f"singleton {name} is {how.text}" for name, how in found if how.is_ready and how.text != "ok"]
+        return [
+            f"singleton {name} is {how.text}"
+            for name, how in self.health().items()
+            if how.is_ready and how.text.startswith("failing")
+        ]
 
     # Time
 
