@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from redis_cluster_kit import (
     Cluster,
@@ -19,6 +20,8 @@ from redis_cluster_kit import (
     ShortLeaseWarning,
 )
 from redis_cluster_kit.embedded import RedisServer
+from redis_cluster_kit.settings import DatabaseSettings
+from redis_cluster_kit.storage import Database
 from redis_cluster_kit.testing import until
 
 MakeCluster = Callable[..., Cluster]
@@ -36,6 +39,8 @@ def quick(**groups: Any) -> Settings:
     """Leases of a second and few shards, unless the test says otherwise."""
     groups.setdefault("lease", LeaseSettings(ttl=TTL))
     groups.setdefault("shards", ShardSettings(per_group=4))
+    # A loaded machine may take longer than the half a second that follows from the ttl.
+    groups.setdefault("database", DatabaseSettings(statement_timeout=timedelta(milliseconds=900)))
     groups.setdefault("drain", DrainSettings(budget=timedelta(seconds=3)))
     return Settings(**groups)
 
@@ -84,3 +89,15 @@ def quiet(logger: str = "redis_cluster_kit.runtime.leader") -> Iterator[None]:
         yield
     finally:
         found.disabled = before
+
+
+@pytest.fixture
+def raw(database_url: str) -> Callable[[str], Awaitable[list[tuple[Any, ...]]]]:
+    """Run one statement past the kit."""
+
+    async def run(statement: str) -> list[tuple[Any, ...]]:
+        async with Database(database_url, DatabaseSettings(), ttl=TTL) as database:
+            rows = await database.read(lambda c: c.execute(text(statement)).all(), timeout=5)
+            return [tuple(row) for row in rows]
+
+    return run

@@ -23,7 +23,7 @@ from redis_cluster_kit import (
 from redis_cluster_kit.errors import ClusterContextRequired
 from redis_cluster_kit.testing import until
 
-from .conftest import MakeCluster, led, leads, quiet
+from .conftest import MakeCluster, leads, led, quiet
 
 
 class Progress(msgspec.Struct):
