@@ -18,7 +18,7 @@ from redis_cluster_kit.storage import Database, SqlState, StoredState
 from redis_cluster_kit.testing import ChildEvent, ChildProcess, until
 
 PROGRAM = f"{Path(__file__).parent / 'pod.py'}:main"
-PATIENCE = 40.0
+PATIENCE = 20.0
 """How long a test waits for what must happen: a guard against hanging, on a machine that has other work."""
 
 

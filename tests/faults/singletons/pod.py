@@ -20,7 +20,6 @@ from sqlalchemy import Connection, text
 from redis_cluster_kit import (
     Cluster,
     FencedError,
-    KitError,
     LeaseSettings,
     Registry,
     Settings,
@@ -114,10 +113,22 @@ class Pod:
             emit("stopping", seen=ctx.state.seen, fence=ctx.fence)
             os.kill(os.getpid(), signal.SIGSTOP)
 
-        try:
-            await database.transaction(work, timeout=5)
-        except KitError as error:
-            emit("refused", stores=["database"], fence=ctx.fence, text=str(error))
+        await database.transaction(work, timeout=5)
+        emit("survived")
+
+
+async def say_when_settled(cluster: Cluster, pods: int) -> None:
+    """When it knows all others and owns what it should: nothing moves any more until something happens."""
+    runner = cluster.joined_runner()
+    ownership = runner.ownership
+    assert ownership is not None
+    while (
+        len(runner.membership.members) < pods
+        or ownership._planned_for is not runner.membership.members
+        or ownership.missing
+    ):
+        await anyio.sleep(0.01)
+    emit("settled", runner=cluster.runner_id)
 
 
 async def main(options: str) -> None:
@@ -139,7 +150,7 @@ async def main(options: str) -> None:
     )
     async with cluster, anyio.create_task_group() as tasks:
         tasks.start_soon(pod.obey)
-        emit("joined", runner=cluster.runner_id)
+        tasks.start_soon(say_when_settled, cluster, given["pods"])
         await cluster.run_forever()
         tasks.cancel_scope.cancel()
     emit("left")

@@ -1,8 +1,6 @@
-"""Leaders that are killed, asked to go, or stopped and woken: who follows, and what the old one can still do."""
+"""Leaders killed, asked to go, or stopped and woken: who follows, and what the old one can still do."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -18,15 +16,15 @@ async def test_after_a_kill_another_goes_on_from_the_last_acknowledged_state(
 ) -> None:
     async with open_pods(3, database_url) as pods:
         everybody = list(pods.pods)
+        await pods.saved(beyond=5)
         leader, first = await pods.leader()
-        await leader.wait_for("saved", where=lambda event: event["seen"] >= 5, timeout=PATIENCE)
         killed = await leader.kill()
         pods.without(leader)
         last = max(event["seen"] for event in acknowledged([leader]))
         _, second = await pods.leader(after=killed.sent)
         assert second["seen"] >= last
         assert second["fence"] > first["fence"]
-        assert not [event for event in leader.events if event.name == "lost"]
+        assert not [one for one in leader.events if one.name == "lost" and one["fence"] == first["fence"]]
         seen = [event["seen"] for event in acknowledged(everybody)]
         assert len(seen) == len(set(seen))
 
@@ -36,14 +34,12 @@ async def test_a_leader_that_is_asked_to_go_runs_its_hook_and_hands_over(
 ) -> None:
     async with open_pods(2, database_url) as pods:
         leader, first = await pods.leader()
-        await leader.wait_for("saved", timeout=PATIENCE)
         asked = leader.terminate()
         pods.without(leader)
         _, second = await pods.leader(after=asked.sent)
         await leader.wait_for("left", timeout=PATIENCE)
         assert await leader.wait() == 0
-        (lost,) = (event for event in leader.events if event.name == "lost")
-        assert lost["fence"] == first["fence"]
+        (lost,) = (one for one in leader.events if one.name == "lost" and one["fence"] == first["fence"])
         assert lost.t_boot < second.t_boot
         assert second["seen"] == max(event["seen"] for event in acknowledged([leader]))
 
@@ -55,7 +51,6 @@ async def test_a_stopped_and_woken_leader_changes_nothing(
     """Blind, it does not look at its own deadline: the database and Redis refuse, each by itself."""
     async with open_pods(2, database_url) as pods:
         stale, first = await pods.leader()
-        await stale.wait_for("saved", timeout=PATIENCE)
         if sight == "blind":
             await stale.send("blind")
             await stale.wait_for("heard", timeout=PATIENCE)
@@ -65,6 +60,7 @@ async def test_a_stopped_and_woken_leader_changes_nothing(
         pods.without(stale)
         present, second = await pods.leader(after=stopping.t_boot)
         assert second["seen"] == stopping["seen"]
+        assert second["fence"] > first["fence"]
         woken = await stale.wake()
         refused = await stale.wait_for("refused", timeout=PATIENCE)
         own = "this runner" if sight != "blind" else "database"
@@ -72,9 +68,10 @@ async def test_a_stopped_and_woken_leader_changes_nothing(
         assert refused["fenced"] >= 1
         lost = await stale.wait_for("lost", after=woken.sent, timeout=PATIENCE)
         assert lost["fence"] == first["fence"]
-        await present.wait_for("saved", after=lost.t_boot, timeout=PATIENCE)
+        pods.pods = [stale, present]  # woken, it is a runner like any other, and may lead again
+        await pods.saved(beyond=max(event["seen"] for event in acknowledged(pods.pods)))
         stored = await pods.stored()
-        assert stored.fence == second["fence"]
+        assert stored.fence >= second["fence"]
         assert b"\xce\x00\x0f\x42\x40" not in stored.body  # a million
         assert stored.version < 1_000_000
 
@@ -84,39 +81,36 @@ async def test_a_leader_stopped_inside_an_open_transaction_does_not_block_its_su
 ) -> None:
     async with open_pods(2, postgres_url) as pods:
         stale, first = await pods.leader()
-        await stale.wait_for("saved", timeout=PATIENCE)
         await stale.send("stop inside")
         stopping = await stale.wait_for("stopping", timeout=PATIENCE)
         await until(lambda: stale.state == "T", what="the leader is stopped")
         pods.without(stale)
-        present, second = await pods.leader(after=stopping.t_boot)
+        _, second = await pods.leader(after=stopping.t_boot)  # it has saved: the rows were let go
         assert second["fence"] > first["fence"]
-        await present.wait_for("saved", timeout=PATIENCE)
-        await stale.wake()
-        await stale.wait_for("refused", timeout=PATIENCE)
-        await stale.wait_for("lost", timeout=PATIENCE)
+        woken = await stale.wake()
+        lost = await stale.wait_for("lost", after=woken.sent, timeout=PATIENCE)
+        assert lost["fence"] == first["fence"]
 
 
 async def test_of_eight_processes_one_commits_at_a_time(open_pods: OpenPods, postgres_url: str) -> None:
     """Through two kills and one hand-off: every version is acknowledged once, fences only grow with them."""
     async with open_pods(8, postgres_url) as pods:
         everybody = list(pods.pods)
-        after = 0.0
-        for way in ("kill", "terminate", "kill", ""):
-            leader, led = await pods.leader(after=after)
-            await leader.wait_for("saved", where=lambda event, led=led: event["seen"] >= led["seen"] + 10)
-            if way == "kill":
-                after = (await leader.kill()).sent
-            elif way:
-                after = leader.terminate().sent
-            if way:
-                pods.without(leader)
+        newest = 0
+        for end in ("kill", "terminate", "kill"):
+            newest = await pods.saved(beyond=newest + 10)
+            leader, _ = await pods.leader()
+            pods.without(leader)
+            if end == "kill":
+                await leader.kill()
+            else:
+                leader.terminate()
+        await pods.saved(beyond=newest + 10)
         stored = await pods.stored()
     writes = sorted((event["seen"], event["fence"]) for event in acknowledged(everybody))
     seen = [number for number, _ in writes]
     assert len(seen) == len(set(seen)) >= 40
     fences = [fence for _, fence in writes]
     assert fences == sorted(fences)
-    assert len(set(fences)) == 4
-    assert stored.version >= seen[-1] - 1
-    assert json.dumps(fences)
+    assert len(set(fences)) >= 4
+    assert stored.version >= newest + 10
