@@ -41,7 +41,8 @@ async def test_a_leader_that_is_asked_to_go_runs_its_hook_and_hands_over(
         assert await leader.wait() == 0
         (lost,) = (one for one in leader.events if one.name == "lost" and one["fence"] == first["fence"])
         assert lost.t_boot < second.t_boot
-        assert second["seen"] == max(event["seen"] for event in acknowledged([leader]))
+        told = max(event["seen"] for event in acknowledged([leader]))
+        assert second["seen"] in (told, told + 1)  # the last write ended, and nobody was there to hear it
 
 
 @pytest.mark.parametrize("sight", ["knowing its lease", "blind"])
