@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -36,6 +37,7 @@ from redis_cluster_kit.errors import (
 from redis_cluster_kit.ownership import OwnedShard
 from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage import Holder
+from redis_cluster_kit.telemetry import TRACING
 
 from .leader_notes import STALE_AFTER, LeaderNotes
 from .leader_state import LeaderState
@@ -256,7 +258,8 @@ class Leader:
         """Run the function once; return what it raised. Durable steps will have their execution here."""
         self._notes.begin()
         try:
-            await self.definition.main(self._context)
+            with self._span():
+                await self.definition.main(self._context)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -266,6 +269,14 @@ class Leader:
             return error
         self._notes.end()
         return None
+
+    def _span(self) -> AbstractContextManager[object]:
+        """Each run of the function is a span; one that never returns is never shown."""
+        if TRACING.tracer is None:
+            return nullcontext()
+        return TRACING.handling(
+            f"singleton.{self.name}", shard=self._owned.shard, runner_id=self._host.runner_id
+        )
 
     def _failed(self, error: BaseException, pause: float) -> None:
         self._notes.failed(error)

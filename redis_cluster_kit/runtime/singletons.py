@@ -26,7 +26,7 @@ from .singleton_counters import SingletonCounters
 
 logger = logging.getLogger(__name__)
 
-_CLEAN_EVERY = 600.0
+_FIRST_CLEAN, _CLEAN_EVERY = 30.0, 600.0
 
 
 class SingletonHost:
@@ -115,12 +115,14 @@ class SingletonHost:
 
     async def clean(self, owned: Callable[[ShardId], OwnedShard | None]) -> None:
         """Forget states whose time has passed, for ever."""
+        pause = _FIRST_CLEAN
         while True:
+            await anyio.sleep(pause)
+            pause = _CLEAN_EVERY
             try:
                 await self.clean_once(owned)
             except KitError as error:
                 logger.warning("states that are over are not forgotten yet: %s", error)
-            await anyio.sleep(_CLEAN_EVERY)
 
     async def clean_once(self, owned: Callable[[ShardId], OwnedShard | None]) -> list[str]:
         """Forget states whose time has passed, where this runner owns the shard; return their names."""
