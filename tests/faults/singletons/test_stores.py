@@ -114,6 +114,8 @@ async def test_a_database_that_goes_away_and_comes_back(
         assert any("its state could not be saved" in reason for reason in report.reasons)
         assert any(reason.startswith("database: ") for reason in report.reasons)
         acknowledged = counter.saved[-1]
+        shown = await stored(cluster, fresh=False)
+        assert shown.state.seen <= acknowledged  # database first: Redis never shows what was not saved
         private_postgres.restart()
         await counter.goes_on()
         assert counter.saved.index(acknowledged) + 1 < len(counter.saved)
