@@ -27,9 +27,13 @@ from redis_cluster_kit.entity import (
     Entity,
     EntityDefinition,
     Receipt,
+    Registering,
     Registry,
     RpcCall,
     RpcMethod,
+    SingletonDefinition,
+    SingletonMetadata,
+    SingletonState,
     define,
 )
 from redis_cluster_kit.envelope import ENVELOPE_VERSION
@@ -44,7 +48,7 @@ from redis_cluster_kit.identity import (
 )
 from redis_cluster_kit.life import Life
 from redis_cluster_kit.observe import HealthReport
-from redis_cluster_kit.ownership import ClusterEvent, OwnedShard
+from redis_cluster_kit.ownership import SINGLETON, ClusterEvent, OwnedShard
 from redis_cluster_kit.runner import Identity, Runner, Surroundings
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.snowflake import Snowflake
@@ -65,7 +69,7 @@ class _Stores(NamedTuple):
         return "_Stores(…)"  # URLs hold passwords, and error reporters show the values they meet
 
 
-class Cluster:
+class Cluster(Registering):
     """A set of services that behaves as one; each process that enters it becomes a runner.
 
     `async with cluster:` joins, leases shards and serves them; leaving hands them off. Nothing is connected
@@ -189,10 +193,16 @@ class Cluster:
             names = serves.setdefault(definition.shard_group, [f"envelope/{ENVELOPE_VERSION}"])
             names.append(definition.name)
             names += [f"{definition.name}/{rpc}" for rpc in definition.rpcs]
+        singletons = tuple(self._registry.singletons())
+        for singleton in singletons:
+            names = serves.setdefault(singleton.shard_group, [f"envelope/{ENVELOPE_VERSION}"])
+            names.append(f"{SINGLETON}{singleton.name}")
         if not serves:
             serves = {DEFAULT_GROUP: []}
         groups = {group: self.settings.shards.count(group) for group in serves}
-        return Identity(self.namespace, self._name, self._hosting, groups, serves, self._definitions)
+        return Identity(
+            self.namespace, self._name, self._hosting, groups, serves, self._definitions, singletons
+        )
 
     async def _serve(self, owned: OwnedShard) -> None:
         """Serve one owned shard until its hand-off."""
@@ -231,6 +241,10 @@ class Cluster:
     def include(self, registry: Registry) -> None:
         """Add what a registry of another module holds; only before the cluster is entered."""
         self._registry.include(registry)
+
+    def add_singleton(self, definition: SingletonDefinition) -> None:
+        """Add a singleton's definition; `singleton` makes one of what it decorates."""
+        self._registry.add_singleton(definition)
 
     def provide(self, type: type[T], value: T) -> None:
         """Make `value` what `resource(type)` returns, until the cluster is left; for `lifespan`."""
@@ -338,6 +352,30 @@ class Cluster:
     async def poll(self) -> None:
         """Read everything once, now, that this runner would otherwise see at its next poll."""
         await self._joined().poll()
+
+    # Singletons
+
+    async def singleton_state(
+        self, name: str, type: type[T], /, *, fresh: bool = False, shard_group: str | None = None
+    ) -> SingletonState[T] | None:
+        """Return a singleton's state with its version and age, from any pod; None before its first save.
+
+        It is read from the copy in Redis; `fresh` reads the database. `shard_group` is needed only where the
+        singleton is not registered.
+        """
+        shard = self._singleton_shard(name, shard_group)
+        return await self._joined().singletons.state(name, shard, type, fresh=fresh)
+
+    async def singleton_metadata(
+        self, name: str, /, *, fresh: bool = False, shard_group: str | None = None
+    ) -> SingletonMetadata | None:
+        """Return last run, run count and last error, from any pod; None if nobody has led it yet."""
+        shard = self._singleton_shard(name, shard_group)
+        return await self._joined().singletons.metadata(name, shard, fresh=fresh)
+
+    def _singleton_shard(self, name: str, group: str | None) -> ShardId:
+        known = {one.name: one.shard_group for one in self._registry.singletons()}
+        return self._shard_in(group or known.get(name, DEFAULT_GROUP), "singleton", name)
 
     def _target(self, entity: type[Entity[Any]], id: str) -> Target:
         definition = define(entity)

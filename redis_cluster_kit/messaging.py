@@ -19,15 +19,16 @@ from redis_cluster_kit.envelope import Envelope, seal_envelope
 from redis_cluster_kit.identity import MessageIds
 from redis_cluster_kit.ownership import FenceKeys, Inbox, Membership
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import Broadcasts, EntityHost
+from redis_cluster_kit.runtime import Broadcasts, EntityHost, SingletonHost
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
 
 class Served(NamedTuple):
-    """The entities a runner hosts, and what their code gets from the cluster."""
+    """The entities and singletons a runner hosts, and what their code gets from the cluster."""
 
     definitions: Mapping[str, EntityDefinition]
+    singletons: SingletonHost
     cluster: Any
     resource: Callable[[type[Any]], Any]
 
@@ -114,6 +115,7 @@ class Messaging:
             resource=served.resource,
             note_wants=keys.want,
             somebody_serves=self._somebody_serves,
+            singletons=served.singletons,
         )
         self.broadcasts.host = host
         self.inbox.handlers |= {b"m": host.on_mail, b"t": host.on_timer, b"b": self.broadcasts.on_nudge}

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.delivery import DeadLetters
-from redis_cluster_kit.entity import EntityDefinition
+from redis_cluster_kit.entity import EntityDefinition, SingletonDefinition
 from redis_cluster_kit.errors import JoinRefusedError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId, new_nonce, new_runner_id
 from redis_cluster_kit.ids import DatabaseMachineIds, IdMaker, MachineIdSource, RedisMachineIds
@@ -45,9 +45,20 @@ from redis_cluster_kit.ownership import (
     WeakFences,
 )
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import EntityHost
+from redis_cluster_kit.runtime import EntityHost, SingletonHost, SingletonView
 from redis_cluster_kit.settings import KeyValueSettings, Settings
-from redis_cluster_kit.storage import ClusterRecord, Database, FenceRegister, MachineIds, RecordStore
+from redis_cluster_kit.storage import (
+    ClusterRecord,
+    Database,
+    FenceRegister,
+    Leftovers,
+    MachineIds,
+    RecordStore,
+    RedisState,
+    SingletonStore,
+    SqlMetadata,
+    SqlState,
+)
 from redis_cluster_kit.storage.key_value import KeyValueStore, RedisStore, SqlStore, WriteThroughStore
 
 logger = logging.getLogger(__name__)
@@ -64,6 +75,7 @@ class Identity(NamedTuple):
     groups: Mapping[str, int]
     serves: Mapping[str, list[str]]
     definitions: Mapping[str, EntityDefinition]
+    singletons: tuple[SingletonDefinition, ...]
 
 
 class Surroundings(NamedTuple):
@@ -121,6 +133,8 @@ class Runner(Readable):
             settings.lease.ttl,
         )
         self.ids = IdMaker(self._id_source(), self.clock, self._id_lease())
+        store = self._make_singleton_store(identity.namespace)
+        self.singletons = SingletonView(store, settings.statement_timeout.total_seconds())
         self.messaging = Messaging(
             url,
             settings,
@@ -129,7 +143,7 @@ class Runner(Readable):
             clock,
             self.keys,
             self.membership,
-            Served(identity.definitions, around.cluster, around.resource) if identity.hosting else None,
+            self._make_served(identity, store, around) if identity.hosting else None,
         )
         self.ownership: Ownership | None = None
         self.record: ClusterRecord | None = None
@@ -138,6 +152,33 @@ class Runner(Readable):
         self.kv = self._make_kv(settings.key_value)
         self._is_joined = False
         self._remark = ""
+
+    def _make_singleton_store(self, namespace: str) -> SingletonStore:
+        """Singletons live in the database, with copies in Redis; without one, in Redis alone."""
+        cache = RedisState(self.commands, self.keyspace, self.clock, self.runner_id)
+        if self.database is None:
+            return SingletonStore(cache, None, None, None)
+        database = self.database
+        return SingletonStore(
+            cache,
+            SqlState(database, namespace),
+            SqlMetadata(database, namespace),
+            Leftovers(database, namespace),
+        )
+
+    def _make_served(self, identity: Identity, store: SingletonStore, around: Surroundings) -> Served:
+        singletons = SingletonHost(
+            identity.singletons,
+            identity.groups,
+            store,
+            self.clock,
+            self.settings,
+            self.runner_id,
+            cluster=around.cluster,
+            resource=around.resource,
+            generate_id=self.ids.next,
+        )
+        return Served(identity.definitions, singletons, around.cluster, around.resource)
 
     def _lease_lane(self, url: RedisUrl) -> Lanes:
         """Leases have a connection of their own, and a lost attempt is not repeated: the next round comes."""
@@ -203,6 +244,7 @@ class Runner(Readable):
             if self.host is not None:
                 background.start_soon(self.host.sweep)
                 background.start_soon(self.host.measure)
+                background.start_soon(self.host.clean)
                 self.ownership = self._make_ownership()
                 wake = self.ownership.wake
                 self.messaging.inbox.handlers |= {
@@ -302,6 +344,10 @@ class Runner(Readable):
             reading.entities = len(self.host.residents)
             reading.counters = self.host.counters
             reading.mailbox_messages, reading.dead_letters = self.host.depth, self.host.buried
+            reading.singletons, reading.singleton_counters = (
+                self.host.singletons.led,
+                self.host.singletons.counters,
+            )
         return reading
 
     def dead_letters(self) -> DeadLetters:
@@ -352,6 +398,7 @@ class Runner(Readable):
             remarks += [
                 f"messages wait for {name}, which is not known here" for name in self.host.unknown_names
             ]
+            remarks += self.host.singletons.remarks
         if self.ownership is not None:
             remarks += [
                 f"runners of group {group} serve types that do not contain one another; give each set "
@@ -369,6 +416,7 @@ class Runner(Readable):
             troubles=self._troubles(),
             remarks=remarks,
             is_live=self.watchdog.is_alive,
+            singletons={} if self.host is None else self.host.singletons.health(),
         )
 
     def _troubles(self) -> Iterator[str]:

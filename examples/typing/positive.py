@@ -5,6 +5,7 @@ from typing import Generic, TypeVar, assert_type
 
 import msgspec
 
+from redis_cluster_kit.cluster import Cluster
 from redis_cluster_kit.entity import (
     BoundRpc,
     ClusterContext,
@@ -14,6 +15,9 @@ from redis_cluster_kit.entity import (
     Retry,
     RpcCall,
     RpcMethod,
+    SingletonContext,
+    SingletonMetadata,
+    SingletonState,
     current,
     rpc,
     within_cluster,
@@ -136,3 +140,54 @@ def scope() -> None:
 
 assert_type(registry.entity(Stateless), type[Stateless])
 assert_type(Insufficient(missing=3).missing, int)
+
+
+async def warm_up(ctx: SingletonContext[Ledger]) -> None:
+    assert_type(ctx.state, Ledger)
+
+
+async def cool_down() -> None: ...
+
+
+@registry.singleton(
+    "coordinator",
+    state=Ledger,
+    initial=Ledger(balance=1),
+    shard_group="default",
+    expected_interval=timedelta(seconds=30),
+    state_ttl=timedelta(days=1),
+    on_become_leader=warm_up,
+    on_lose_leadership=cool_down,
+)
+async def coordinator(ctx: SingletonContext[Ledger]) -> None:
+    async for now in ctx.every(timedelta(seconds=5)):
+        assert_type(now, datetime)
+        await ctx.update(balance=ctx.state.balance + 1)
+        await ctx.patch(Ledger, balance=2)
+        await ctx.set(Ledger(balance=3))
+        assert_type(ctx.metadata, SingletonMetadata)
+        assert_type(ctx.fence, int)
+        assert_type(ctx.resource(Ledger), Ledger)
+        await ctx.heartbeat()
+
+
+@registry.singleton("plain")
+async def plain(ctx: SingletonContext[None]) -> None:
+    assert_type(ctx.state, None)
+
+
+async def look(cluster: Cluster) -> None:
+    cluster.singleton("another", state=Ledger)(coordinator)
+    await coordinator_again(cluster)
+    found = await cluster.singleton_state("coordinator", Ledger, fresh=True)
+    assert_type(found, SingletonState[Ledger] | None)
+    if found is not None:
+        assert_type(found.state, Ledger)
+        assert_type(found.age, timedelta)
+    assert_type(await cluster.singleton_metadata("coordinator"), SingletonMetadata | None)
+
+
+async def coordinator_again(cluster: Cluster) -> None:
+    @cluster.singleton("decorated", state=Ledger)
+    async def decorated(ctx: SingletonContext[Ledger]) -> None:
+        await ctx.update(balance=0)

@@ -10,6 +10,7 @@ from .context import (
     within_cluster,
 )
 from .definition import Activation, Entity, EntityDefinition, Retry, RpcDefinition, define, make_instance
+from .registering import Registering
 from .registry import Registry
 from .rpcs import (
     DEFAULT,
@@ -25,6 +26,16 @@ from .rpcs import (
     replicated,
     rpc,
 )
+from .singleton import (
+    Hook,
+    Leadership,
+    Main,
+    SingletonContext,
+    SingletonDefinition,
+    SingletonMetadata,
+    SingletonState,
+    takes_context,
+)
 from .turn import Turn, current_turn, enter_turn, leave_turn
 
 __all__ = [
@@ -39,13 +50,21 @@ __all__ = [
     "Durability",
     "Entity",
     "EntityDefinition",
+    "Hook",
+    "Leadership",
+    "Main",
     "Receipt",
+    "Registering",
     "Registry",
     "Retry",
     "RpcCall",
     "RpcDefinition",
     "RpcDescriptor",
     "RpcMethod",
+    "SingletonContext",
+    "SingletonDefinition",
+    "SingletonMetadata",
+    "SingletonState",
     "Turn",
     "cluster_required",
     "current",
@@ -58,5 +77,6 @@ __all__ = [
     "make_instance",
     "replicated",
     "rpc",
+    "takes_context",
     "within_cluster",
 ]

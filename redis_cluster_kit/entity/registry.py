@@ -10,17 +10,20 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from redis_cluster_kit.entity.definition import Entity, EntityDefinition, define
+from redis_cluster_kit.entity.registering import Registering
+from redis_cluster_kit.entity.singleton import SingletonDefinition
 
 __all__ = ["Registry"]
 
 E = TypeVar("E", bound=Entity[Any])
 
 
-class Registry:
+class Registry(Registering):
     """What one module of an application serves: `Cluster(include=[billing.registry])`."""
 
     def __init__(self) -> None:
         self._entities: list[type[Entity[Any]]] = []
+        self._singletons: list[SingletonDefinition] = []
         self._included: list[Registry] = []
         self._closed = False
 
@@ -37,6 +40,12 @@ class Registry:
         self._entities.append(entity)
         return entity
 
+    def add_singleton(self, definition: SingletonDefinition) -> None:
+        """Add a definition; `singleton` makes one of what it decorates."""
+        self._check_open()
+        self._check_free_name(definition)
+        self._singletons.append(definition)
+
     def include(self, registry: Registry, /) -> None:
         """Add all that `registry` holds, or will hold when this one is closed."""
         self._check_open()
@@ -44,6 +53,8 @@ class Registry:
             raise ValueError("a registry cannot include itself")
         for entity in registry.entities():
             self._check_free(entity)
+        for singleton in registry.singletons():
+            self._check_free_name(singleton)
         self._included.append(registry)
 
     def includes(self, registry: Registry) -> bool:
@@ -56,6 +67,12 @@ class Registry:
         for included in self._included:
             yield from included.entities()
 
+    def singletons(self) -> Iterator[SingletonDefinition]:
+        """Yield the singletons of this registry and of those it includes, in the order they were added."""
+        yield from self._singletons
+        for included in self._included:
+            yield from included.singletons()
+
     def close(self) -> Mapping[str, EntityDefinition]:
         """Take nothing more, here and in all it includes; return the definitions by name.
 
@@ -67,6 +84,12 @@ class Registry:
             if made.name in definitions:
                 raise _taken(made.name, definitions[made.name].entity, entity)
             definitions[made.name] = made
+        names: set[str] = set()
+        for singleton in self.singletons():
+            if singleton.name in names:
+                raise _singleton_taken(singleton.name)
+            names.add(singleton.name)
+            singleton.resolve()
         self._closed = True
         for included in self._included:
             included.close()
@@ -77,6 +100,10 @@ class Registry:
         for other in self.entities():
             if other.__declaration__.name == name:
                 raise _taken(name, other, entity)
+
+    def _check_free_name(self, definition: SingletonDefinition) -> None:
+        if any(other.name == definition.name for other in self.singletons()):
+            raise _singleton_taken(definition.name)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -91,3 +118,7 @@ def _check_entity(entity: object) -> None:
 def _taken(name: str, first: type[Any], second: type[Any]) -> ValueError:
     shown = " and ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in (first, second))
     return ValueError(f"two entities have the name {name!r}: {shown}; give one of them another name=")
+
+
+def _singleton_taken(name: str) -> ValueError:
+    return ValueError(f"two singletons have the name {name!r}; give one of them another name")

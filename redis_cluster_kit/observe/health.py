@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.errors import PersistenceFailedError
 from redis_cluster_kit.ownership import LeaseNodes, Ownership
+from redis_cluster_kit.runtime import SingletonHealth
 
 _ANSWER_WITHIN = 1.0
 
@@ -44,6 +45,7 @@ class HealthReport:
     redis: StoreHealth
     database: StoreHealth | None
     singletons: dict[str, str]
+    """Those led by this runner: `ok`, or what is wrong. A stale or overdue one fails readiness at once."""
 
 
 async def report(
@@ -57,6 +59,7 @@ async def report(
     troubles: Iterable[str],
     remarks: Iterable[str],
     is_live: bool,
+    singletons: Mapping[str, SingletonHealth],
 ) -> HealthReport:
     """Ask the stores and put together what is known. `troubles` make it unready, `remarks` do not."""
     redis, database = await asyncio.gather(
@@ -75,6 +78,7 @@ async def report(
     if ownership is not None:
         shards = ShardHealth(len(ownership.owned), len(ownership.missing), ownership.is_draining)
         reasons += _shard_reasons(ownership, leases)
+    reasons += [f"singleton {name}: {how.text}" for name, how in singletons.items() if not how.is_ready]
     return HealthReport(
         ready=not reasons,
         live=is_live,
@@ -83,7 +87,7 @@ async def report(
         shards=shards,
         redis=redis,
         database=database,
-        singletons={},
+        singletons={name: how.text for name, how in singletons.items()},
     )
 
 

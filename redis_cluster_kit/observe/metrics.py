@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,7 +16,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from redis_cluster_kit.runtime import LATENCY_BUCKETS, RuntimeCounters
+from redis_cluster_kit.runtime import LATENCY_BUCKETS, RuntimeCounters, SingletonCounters
+
+from .singleton_metrics import SINGLETON_METRICS, singleton_metrics
 
 
 class _Gauge(NamedTuple):
@@ -27,6 +29,7 @@ class _Gauge(NamedTuple):
 
 _GAUGES = {
     "entities": _Gauge("entities in this process' memory"),
+    "singletons": _Gauge("singletons this process leads"),
     "shards": _Gauge("shards this process owns"),
     "runners": _Gauge("live runners, as this one sees them", is_shared=True),
     "runners_healthy": _Gauge("live runners that are not leaving", is_shared=True),
@@ -67,6 +70,8 @@ class Reading:
     loop_lag_seconds: float = 0.0
     counters: RuntimeCounters = field(default_factory=RuntimeCounters)
     calls: dict[str, int] = field(default_factory=dict[str, int])
+    singletons: int = 0
+    singleton_counters: Mapping[str, SingletonCounters] = field(default_factory=dict[str, SingletonCounters])
 
 
 class _Totals:
@@ -77,6 +82,7 @@ class _Totals:
         self.calls: dict[str, int] = {}
         self.latency = [0] * (len(LATENCY_BUCKETS) + 1)
         self.latency_sum = 0.0
+        self.singletons: dict[str, SingletonCounters] = {}
 
     def add(self, other: _Totals | Reading) -> None:
         """Add what somebody else has counted."""
@@ -84,8 +90,12 @@ class _Totals:
             counters = other.counters
             counted = {name: getattr(counters, name) for name in _COUNTERS}
             latency, latency_sum = counters.latency, counters.latency_sum
+            singletons = other.singleton_counters
         else:
             counted, latency, latency_sum = other.counted, other.latency, other.latency_sum
+            singletons = other.singletons
+        for name, of_one in singletons.items():
+            self.singletons.setdefault(name, SingletonCounters()).add(of_one)
         for name, number in counted.items():
             self.counted[name] += number
         for kind, number in other.calls.items():
@@ -142,6 +152,7 @@ class ClusterCollector(Collector):
             yield from _gauges(readings)
             yield from _counters(totals)
             yield _latency(totals)
+            yield from singleton_metrics({name: total.singletons for name, total in totals.items()})
 
 
 _COLLECTORS: weakref.WeakKeyDictionary[CollectorRegistry, ClusterCollector] = weakref.WeakKeyDictionary()
@@ -198,6 +209,7 @@ def metrics_page() -> str:
     rows += [(f"rck_{name}_total", "counter", "namespace", text) for name, text in _COUNTERS.items()]
     rows.append(("rck_calls_total", "counter", "namespace, kind", _CALLS))
     rows.append(("rck_delivery_seconds", "histogram", "namespace", _LATENCY))
+    rows += SINGLETON_METRICS
     lines = [
         "# Metrics",
         "",

@@ -7,10 +7,11 @@ from .holding import OwnedShard, ShardWork
 from .inbox import Inbox
 from .lease import LeaseNodes
 from .membership import Member, Membership, read_member
-from .plan import incomparable_types
+from .plan import SINGLETON, incomparable_types
 from .rebalancing import Ownership
 
 __all__ = [
+    "SINGLETON",
     "Candidate",
     "ClusterEvent",
     "FenceKeys",

@@ -1,5 +1,7 @@
 """What placement says for this runner now: members and wants go in, the owner of every shard comes out.
 
+The shard of a singleton that some live member serves wants that singleton, so only those lead it who know it.
+
 Pure but for the members' own words; who really holds a shard is the leases' to say.
 """
 
@@ -7,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from redis_cluster_kit.identity import ShardId
+from redis_cluster_kit.identity import ShardId, shard_number
 
 from .assignment import Candidate, assign
 from .fences import Installed
 from .membership import Member
 
+SINGLETON = "singleton/"
+"""What a member's word for a singleton it serves begins with."""
 WANT_FOR_MS = 600_000
 """A type is wanted for 10 minutes after a shard last needed it."""
 
@@ -28,6 +32,8 @@ def plan_shards(
     for group, count in groups.items():
         runners = candidates(group, members)
         wants = _wants(group, installed, now_ms)
+        for number, names in _singletons(count, runners).items():
+            wants[number] = wants.get(number, frozenset()) | names
         for number, runner_id in assign(group, count, runners, wants).items():
             plan[ShardId(group, number)] = runner_id
     return plan
@@ -51,6 +57,15 @@ def incomparable_types(members: Mapping[str, Member]) -> list[str]:
         if any(not (one <= other or other <= one) for one in served for other in served):
             found.append(group)
     return found
+
+
+def _singletons(count: int, runners: list[Candidate]) -> dict[int, frozenset[str]]:
+    """Return the singletons each shard has, as far as anybody serves them."""
+    wants: dict[int, frozenset[str]] = {}
+    for name in {name for runner in runners for name in runner.serves if name.startswith(SINGLETON)}:
+        number = shard_number("singleton", name.removeprefix(SINGLETON), count)
+        wants[number] = wants.get(number, frozenset()) | {name}
+    return wants
 
 
 def _wants(

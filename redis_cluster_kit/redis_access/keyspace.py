@@ -83,8 +83,18 @@ KINDS: tuple[KeyKind, ...] = (
         "state",
         "hash",
         "state:<group>:<shard>:<name>",
-        "none",
-        "a singleton's state: f fence, v version, s schema version, b bytes",
+        "none, or the singleton's state_ttl",
+        "a singleton's state: f fence, v version, s schema version, b bytes, t when it was saved; "
+        "ov, os, ob: what could not be decoded",
+        "HGETALL",
+        True,
+    ),
+    KeyKind(
+        "singleton",
+        "hash",
+        "singleton:<group>:<shard>:<name>",
+        "none, or the singleton's state_ttl",
+        "a singleton's leader, runs, last error and heartbeat; times are server milliseconds",
         "HGETALL",
         True,
     ),
@@ -282,6 +292,10 @@ class Keyspace:
     def state(self, shard: ShardId, name: str) -> str:
         """Return the key of a singleton's cached state."""
         return f"{self._tags[shard.number % self.partitions]}state:{shard.group}:{shard.number}:{name}"
+
+    def singleton(self, shard: ShardId, name: str) -> str:
+        """Return the key of a singleton's metadata."""
+        return f"{self._tags[shard.number % self.partitions]}singleton:{shard.group}:{shard.number}:{name}"
 
     def by_partition(self, shards: list[ShardId], most: int = 100) -> list[tuple[int, list[ShardId]]]:
         """Group shards into what one script may touch: one partition, at most `most` shards."""

@@ -24,6 +24,7 @@ from .doorway import Doorway
 from .progress import Progress
 from .residents import Residents
 from .shard_host import ShardHost
+from .singletons import SingletonHost
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class EntityHost:
         resource: Callable[[type[Any]], Any],
         note_wants: NoteWants,
         somebody_serves: SomebodyServes,
+        singletons: SingletonHost,
     ) -> None:
         self.definitions = definitions
         self.mailboxes = mailboxes
@@ -63,6 +65,7 @@ class EntityHost:
         self.resource = resource
         self.note_wants = note_wants
         self.somebody_serves = somebody_serves
+        self.singletons = singletons
         self.counters = RuntimeCounters()
         self.progress = Progress(self.counters, clock.now)
         self.residents = Residents(settings.entities.max_resident)
@@ -89,6 +92,15 @@ class EntityHost:
             if self.shards.get(str(owned.shard)) is host:
                 del self.shards[str(owned.shard)]
                 self.progress.left(str(owned.shard))
+
+    async def clean(self) -> None:
+        """Forget the states of singletons nobody serves any more, for ever."""
+        await self.singletons.clean(self.owned)
+
+    def owned(self, shard: ShardId) -> OwnedShard | None:
+        """Return a shard that is served here, None if it is not."""
+        host = self.shards.get(str(shard))
+        return None if host is None else host.owned
 
     async def sweep(self) -> None:
         """Passivate who has been idle for too long, for ever."""
@@ -117,6 +129,7 @@ class EntityHost:
         """A test has moved the clock on: look at schedules and idleness now."""
         for host in self.shards.values():
             host.timers.wake()
+        self.singletons.clock_moved()
         self.residents.passivate(self.clock.now())
 
     @property

@@ -1,4 +1,4 @@
-"""One owned shard being served: activations, poll, relay and timers, all in the shard's scope.
+"""One owned shard being served: activations, poll, relay, timers and leaders, all in the shard's scope.
 
 Nudges make it quick; the poll finds whatever they missed. It ends when the shard is handed off or lost.
 """
@@ -64,17 +64,23 @@ class ShardHost:
 
     async def run(self) -> None:
         """Serve until the shard is to be handed off; return when nothing is in hand any more."""
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            for part in (self._poll_on, self._relay.run, self.timers.run):
-                tasks.start_soon(self._guarded, part)
-            await self.ending.wait()
-            for activation in list(self.activations.values()):
-                activation.leave()
-            while self.activations:
-                self._emptied = anyio.Event()
-                await self._emptied.wait()
-            tasks.cancel_scope.cancel()
+        leaders = self.host.singletons.begin(self.owned, self._lose)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                for part in (self._poll_on, self._relay.run, self.timers.run, *(one.run for one in leaders)):
+                    tasks.start_soon(self._guarded, part)
+                await self.ending.wait()
+                for activation in list(self.activations.values()):
+                    activation.leave()
+                while self.activations:
+                    self._emptied = anyio.Event()
+                    await self._emptied.wait()
+                for leader in leaders:
+                    await leader.ended.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            self.host.singletons.end(leaders)
 
     async def _guarded(self, part: Callable[[], Awaitable[object]]) -> None:
         """Run a part; when it meets another owner the shard is lost, and anything else it raises too."""

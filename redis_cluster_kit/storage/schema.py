@@ -1,7 +1,8 @@
 """The tables, as the ordered steps that make them. A step that was released is never edited: add another one.
 
 Steps only add, so a runner of the release before goes on while a newer one joins; `migrations.py` does it.
-Times are milliseconds since 1970 by the database's own clock, except `reserved_ms`: see `machine_ids.py`.
+Times are milliseconds since 1970 by the database's own clock, except `reserved_ms` (see `machine_ids.py`)
+and what a singleton's metadata says of its runs: that is the data Redis' clock, as health uses it.
 """
 
 from __future__ import annotations
@@ -82,10 +83,44 @@ CREATE TABLE IF NOT EXISTS kv_store (
 )
 """
 
+_SINGLETON_METADATA = """
+CREATE TABLE IF NOT EXISTS rck_singleton_metadata (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    shard_group TEXT NOT NULL,
+    shard INTEGER NOT NULL,
+    fence BIGINT NOT NULL,
+    nonce TEXT NOT NULL,
+    since BIGINT NOT NULL,
+    last_run BIGINT,
+    run_count BIGINT NOT NULL,
+    last_error TEXT,
+    failed_at BIGINT,
+    heartbeat BIGINT NOT NULL,
+    keep_ms BIGINT,
+    served_at BIGINT NOT NULL,
+    PRIMARY KEY (namespace, name)
+)
+"""
+
+_SINGLETON_ASIDE = """
+CREATE TABLE IF NOT EXISTS rck_singleton_aside (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    schema_version INTEGER NOT NULL,
+    body {bytes} NOT NULL,
+    reason TEXT NOT NULL,
+    kept_at BIGINT NOT NULL,
+    PRIMARY KEY (namespace, name, version, kept_at)
+)
+"""
+
 STEPS = (
     Step(1, "fence register, cluster record, machine ids", (_FENCES, _RECORD, _MACHINE_IDS)),
     Step(2, "singleton state", (_SINGLETON_STATE,)),
     Step(3, "key-value store", (_KEY_VALUE,)),
+    Step(4, "singleton metadata, states kept aside", (_SINGLETON_METADATA, _SINGLETON_ASIDE)),
 )
 
 SCHEMA_VERSION = STEPS[-1].version

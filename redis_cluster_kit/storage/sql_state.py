@@ -39,7 +39,7 @@ RETURNING version
 """)
 
 _READ = Statement("""
-SELECT version, schema_version, body, fence, nonce, commit_id, updated_at
+SELECT version, schema_version, body, fence, nonce, commit_id, updated_at, {clock_ms} - updated_at AS age_ms
 FROM rck_singleton_state WHERE namespace = :namespace AND name = :name
 """)
 
@@ -72,6 +72,8 @@ class StoredState:
     nonce: str
     commit_id: str
     updated_at: datetime
+    age: timedelta
+    """How long ago it was written, by the database's own clock."""
 
 
 class SqlState:
@@ -193,4 +195,5 @@ def _stored(row: Row[tuple[object, ...]]) -> StoredState:
         nonce=row.nonce,
         commit_id=row.commit_id,
         updated_at=_EPOCH + timedelta(milliseconds=row.updated_at),
+        age=timedelta(milliseconds=max(0, row.age_ms)),
     )

@@ -96,6 +96,8 @@ class Owner:
             version=str(version),
             schema=1,
             content=self.name,
+            age=0,
+            keep=0,
         )
         if answer.word == "ok":
             self._row("commits", fence, invoked, version=version)

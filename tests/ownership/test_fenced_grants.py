@@ -158,6 +158,8 @@ class TwoHolders(RuleBasedStateMachine):
                 version=str(self.version),
                 schema=1,
                 content=b"x",
+                age=0,
+                keep=0,
             )
         )
         if self.installed is None:

@@ -17,6 +17,7 @@ SHOWN = {
     "docs/how-to/connect.md": 2,
     "docs/how-to/production.md": 1,
     "docs/how-to/entities.md": 3,
+    "docs/how-to/singleton.md": 1,
 }
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 

@@ -127,6 +127,8 @@ class FencedWriter(Cluster):
                         version=str(version),
                         schema=1,
                         content=b"x",
+                        age=0,
+                        keep=0,
                     )
                 except PersistenceFailedError as error:
                     if error.execution in SURELY_NOT:

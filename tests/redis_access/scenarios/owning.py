@@ -131,6 +131,8 @@ def state_scenarios(keyspace: Keyspace) -> list[Scenario]:
             "version": "10",
             "schema": 1,
             "content": b"\x00\xff",
+            "age": 0,
+            "keep": 0,
         }
         return Scenario(script="state/write", word=word, setup=setup, values=values)
 
@@ -147,6 +149,31 @@ def state_scenarios(keyspace: Keyspace) -> list[Scenario]:
         write("fenced", install_fence(fence, NEWER), cached(OLD, "1")),
         write("fenced", install_fence(fence, FENCE, "other")),
         write("unfenced", cached(OLD, "1")),
+        *_singleton_scenarios(keyspace),
+    ]
+
+
+def _singleton_scenarios(keyspace: Keyspace) -> list[Scenario]:
+    shard = ShardId("default", 1)
+    fence, state = keyspace.fence(shard), keyspace.state(shard, "coordinator")
+    owner: Values = {"fence": fence, "state": state, "number": FENCE, "nonce": "mine"}
+    note = owner | {
+        "singleton": keyspace.singleton(shard, "coordinator"),
+        "runner": "me",
+        "since": "1",
+        "last_run": "",
+        "run_count": "0",
+        "last_error": "",
+        "failed_at": "",
+        "heartbeat": "2",
+        "keep": TTL,
+    }
+    here: Command = ("HSET", state, "f", OLD, "v", "3", "s", 1, "b", "old")
+    fences = {"ok": (install_fence(fence),), "fenced": (install_fence(fence, NEWER),), "unfenced": ()}
+    return [
+        Scenario(script=script, word=word, setup=(*setup, here), values=values)
+        for script, values in (("singleton/note", note), ("state/aside", owner | {"version": "3"}))
+        for word, setup in fences.items()
     ]
 
 

@@ -1,0 +1,54 @@
+"""Each run of a singleton's function is a span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk")
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from redis_cluster_kit import Registry, SingletonContext
+from redis_cluster_kit.telemetry import TRACING
+from redis_cluster_kit.testing import until
+
+from .conftest import MakeCluster, quiet
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """A provider of the SDK's for this test alone; a global one could not be taken back."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(TRACING, "tracer", provider.get_tracer("test"))
+    yield exporter
+    provider.shutdown()
+
+
+async def test_a_run_is_a_span(make_sqlite_cluster: MakeCluster, exporter: InMemorySpanExporter) -> None:
+    runs: list[str] = []
+    registry = Registry()
+
+    @registry.singleton("traced")
+    async def traced(ctx: SingletonContext[None]) -> None:
+        runs.append(ctx.name)
+        if len(runs) == 1:
+            raise ValueError("first")
+
+    def found() -> list[object]:
+        return [span for span in exporter.get_finished_spans() if span.name == "singleton.traced"]
+
+    with quiet():
+        async with make_sqlite_cluster(include=[registry]) as cluster:
+            await until(lambda: len(found()) == 2, what="two runs")
+            first, second = (one for one in exporter.get_finished_spans() if one.name == "singleton.traced")
+            assert first.status.status_code is StatusCode.ERROR
+            assert second.status.status_code is StatusCode.UNSET
+            assert second.attributes is not None
+            assert second.attributes["rck.runner_id"] == cluster.runner_id
+            assert str(second.attributes["rck.shard"]).startswith("default:")
