@@ -22,6 +22,7 @@ import redis_cluster_kit
 from redis_cluster_kit import errors, settings
 from redis_cluster_kit.cli.program import rck
 from redis_cluster_kit.cli.reference import reference_page as cli_page
+from redis_cluster_kit.observe.metrics import metrics_page
 from redis_cluster_kit.redis_access import reference_page
 
 DOCS = Path(__file__).parent
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         "reference/names.md": names_page(),
         "reference/figures.md": figures_page(),
         "reference/cli.md": cli_page(rck),
+        "reference/metrics.md": metrics_page(),
         "explanation/dependencies.md": filled("explanation/dependencies.md"),
         "roadmap.md": filled("roadmap.md"),
     }

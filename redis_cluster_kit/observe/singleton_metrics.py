@@ -20,11 +20,11 @@ _LAST = "when an execution ended last in this process, Unix seconds; 0: never"
 _ERRORS = "errors of state, heartbeat and hand-off; `type` is the reason"
 
 SINGLETON_METRICS = [
-    ("rck_singleton_duration_seconds", "histogram", ", ".join(_LABELS), _DURATION),
-    ("rck_singleton_executions_total", "counter", ", ".join(_LABELS), _EXECUTIONS),
-    ("rck_singleton_failures_total", "counter", ", ".join(_LABELS), _FAILURES),
-    ("rck_singleton_last_execution", "gauge", ", ".join(_LABELS), _LAST),
-    ("rck_singleton_state_errors_total", "counter", ", ".join(_LABELS), _ERRORS),
+    ("singleton_duration_seconds", "histogram", ", ".join(_LABELS), _DURATION),
+    ("singleton_executions_total", "counter", ", ".join(_LABELS), _EXECUTIONS),
+    ("singleton_failures_total", "counter", ", ".join(_LABELS), _FAILURES),
+    ("singleton_last_execution", "gauge", ", ".join(_LABELS), _LAST),
+    ("singleton_state_errors_total", "counter", ", ".join(_LABELS), _ERRORS),
 ]
 """Name, kind, labels and text of each, for the reference page."""
 
@@ -34,11 +34,11 @@ def singleton_metrics(counted: Mapping[str, Mapping[str, SingletonCounters]]) ->
     found = [(namespace, name, one) for namespace, all_of in counted.items() for name, one in all_of.items()]
     if not found:
         return
-    duration = HistogramMetricFamily("rck_singleton_duration_seconds", _DURATION, labels=_LABELS)
-    executions = CounterMetricFamily("rck_singleton_executions", _EXECUTIONS, labels=_LABELS)
-    failures = CounterMetricFamily("rck_singleton_failures", _FAILURES, labels=_LABELS)
-    last = GaugeMetricFamily("rck_singleton_last_execution", _LAST, labels=_LABELS)
-    errors = CounterMetricFamily("rck_singleton_state_errors", _ERRORS, labels=_LABELS)
+    duration = HistogramMetricFamily("singleton_duration_seconds", _DURATION, labels=_LABELS)
+    executions = CounterMetricFamily("singleton_executions", _EXECUTIONS, labels=_LABELS)
+    failures = CounterMetricFamily("singleton_failures", _FAILURES, labels=_LABELS)
+    last = GaugeMetricFamily("singleton_last_execution", _LAST, labels=_LABELS)
+    errors = CounterMetricFamily("singleton_state_errors", _ERRORS, labels=_LABELS)
     for namespace, name, one in found:
         labels = (namespace, name, _KIND)
         executions.add_metric(labels, one.executions)

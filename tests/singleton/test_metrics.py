@@ -38,17 +38,15 @@ async def test_what_a_scrape_shows(make_sqlite_cluster: MakeCluster, namespace: 
             host.singletons.counters["report"].errors["StateLoadFailed"] += 3
             labels = {"namespace": namespace, "singleton": "report"}
             kind = labels | {"type": "singleton"}
-            assert metrics.get_sample_value("rck_singleton_executions_total", kind) == 2
-            assert metrics.get_sample_value("rck_singleton_failures_total", kind) == 1
-            assert metrics.get_sample_value("rck_singleton_duration_seconds_count", kind) == 2
-            assert (
-                metrics.get_sample_value("rck_singleton_duration_seconds_bucket", kind | {"le": "+Inf"}) == 2
-            )
-            last = metrics.get_sample_value("rck_singleton_last_execution", kind)
+            assert metrics.get_sample_value("singleton_executions_total", kind) == 2
+            assert metrics.get_sample_value("singleton_failures_total", kind) == 1
+            assert metrics.get_sample_value("singleton_duration_seconds_count", kind) == 2
+            assert metrics.get_sample_value("singleton_duration_seconds_bucket", kind | {"le": "+Inf"}) == 2
+            last = metrics.get_sample_value("singleton_last_execution", kind)
             assert last is not None
             assert abs(last - cluster.joined_runner().clock.now()) < 60
             errors = labels | {"type": "StateLoadFailed"}
-            assert metrics.get_sample_value("rck_singleton_state_errors_total", errors) == 3
+            assert metrics.get_sample_value("singleton_state_errors_total", errors) == 3
             assert metrics.get_sample_value("rck_singletons", {"namespace": namespace}) == 1
             assert b"singleton_duration_seconds" in generate_latest(metrics)
     assert metrics.get_sample_value("rck_singletons", {"namespace": namespace}) is None
@@ -57,4 +55,4 @@ async def test_what_a_scrape_shows(make_sqlite_cluster: MakeCluster, namespace: 
 async def test_without_singletons_there_are_no_metrics_of_any(make_sqlite_cluster: MakeCluster) -> None:
     metrics = CollectorRegistry()
     async with make_sqlite_cluster(metrics_registry=metrics):
-        assert b"rck_singleton_" not in generate_latest(metrics)
+        assert b"singleton_" not in generate_latest(metrics)

@@ -112,15 +112,17 @@ class Fleet:
         return total
 
     async def owner(self, id: str) -> str:
-        """The pod that has the lease of an entity's shard; waits until one has."""
+        """The pod that has the lease of an entity's shard; waits until one has that is not dead."""
         sender = await self.sender()
 
         async def holder() -> str | None:
-            return await sender.owner_of(Keeper, id)
+            name = (await sender.owner_of(Keeper, id) or "").rpartition("-")[0]
+            pod = self.pods.get(name)
+            return name if pod is None or pod.returncode is None else None
 
-        runner_id = await until(holder, timeout=GUARD, what=f"an owner of {id}")
-        assert runner_id is not None
-        return runner_id.rpartition("-")[0]
+        name = await until(holder, timeout=GUARD, what=f"an owner of {id}")
+        assert name is not None
+        return name
 
     # What is in the store
 
