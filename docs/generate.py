@@ -267,12 +267,40 @@ def figures_page() -> str:
 def filled(name: str) -> str:
     """Return a page written by hand with the measured figures put between its marks."""
     text = (DOCS / name).read_text()
-    for mark, figures in {"lanes-table": _lanes_table(), "lanes-factor": _lanes_factor()}.items():
+    marks = {"lanes-table": _lanes_table(), "lanes-factor": _lanes_factor(), **_worst()}
+    for mark, figures in marks.items():
         begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
         if begin in text:
             before, _, rest = text.partition(begin)
             text = f"{before}{begin}{figures}{end}{rest.partition(end)[2]}"
     return text
+
+
+def _worst() -> dict[str, str]:
+    """The figures that promises are about, by the mark they stand behind."""
+
+    def read(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+        return found
+
+    takeover, singletons = read("takeover")["figures"], read("singletons")["figures"]
+    latency, scheduled = read("latency"), read("scheduled")["figures"]
+    ways, ratios = latency["figures_ms"], latency["ratio_to_floor"]
+    late = scheduled["scheduled message, late by"]
+
+    def worst(figures: dict[str, Any], name: str) -> str:
+        return f"{figures[name]['of_every_shard']['max_ms'] / 1000:.2f} s"
+
+    return {
+        "takeover": worst(takeover, "SIGKILL: kill to next owner"),
+        "hand-off": worst(takeover, "SIGTERM: end of work to next owner"),
+        "leader-killed": worst(singletons, "SIGKILL: kill to next leader"),
+        "leader-leaves": worst(singletons, "SIGTERM: signal to next leader"),
+        "one-way": f"p50 {ways['one-way']['p50']} ms, p99 {ways['one-way']['p99']} ms, "
+        f"at load {ways['one-way at load']['p99']} ms",
+        "floor": f"one-way {ratios['one-way']} ×, asked {ratios['asked']} ×",
+        "late": f"median {late['p50']} ms, worst {late['max']} ms",
+    }
 
 
 def _lanes() -> dict[str, Any]:
