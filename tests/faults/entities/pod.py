@@ -32,6 +32,7 @@ from redis_cluster_kit import (
     ShardLost,
     ShardSettings,
     ShortLeaseWarning,
+    current,
     rpc,
 )
 from redis_cluster_kit.settings import RedisSettings
@@ -62,8 +63,8 @@ class Keeper(
 
     @rpc
     async def slow(self, mark: str, seconds: float) -> int:
-        """Take a while, and say when that begins."""
-        emit("holding", mark=mark)
+        """Take a while, and say when that begins, and which attempt it is."""
+        emit("holding", mark=mark, attempt=current().attempt)
         await anyio.sleep(seconds)
         return await self.add(mark)
 

@@ -132,14 +132,13 @@ def held_by(fleet: Fleet) -> int:
 async def test_only_the_killer_of_a_shared_runner_is_buried(fleet: Fleet) -> None:
     await fleet.join("pod0", "pod1")
     sender = await fleet.sender()
-    load = Load(fleet, IDS, pause=0.05, call=lambda keeper, mark: keeper.slow.send(mark, 0.02))
-    most = 0
+    # More than the pods can handle: each entity always has a message in hand that was claimed.
+    load = Load(fleet, IDS, pause=0.02, call=lambda keeper, mark: keeper.slow.send(mark, 0.05))
     async with load:
         await load.acknowledged(20)
         receipt = await sender.entity(Keeper, "k").kill.send("killer")
         started = 2
         while not (await fleet.kinds())["dead"]:
-            most = max(most, *[await fleet.deaths(id) for id in IDS])
             dead = [pod for pod in fleet.pods.values() if pod.returncode is not None]
             for _ in range(started - len(dead), 2):
                 await fleet.join(f"pod{started}")
@@ -152,7 +151,10 @@ async def test_only_the_killer_of_a_shared_runner_is_buried(fleet: Fleet) -> Non
         assert await pod.wait() == 9
     assert len(killings) == len(dead)
     assert 5 <= len(dead) <= 6, "the first time it may have come with a nudge, which counts for nothing"
-    assert most > 0, "no innocent was ever in hand when the runner died"
+    again = [
+        event for pod in fleet.pods.values() for event in pod.events if event.fields.get("attempt", 1) > 1
+    ]
+    assert again, "no innocent was ever in hand when the runner died"
     (letter,) = await sender.dead_letters.list()
     assert (letter.message_id, letter.deaths) == (receipt.message_id, 5)
     assert await sender.dead_letters.drop(receipt.message_id)
