@@ -42,9 +42,8 @@ def lint(session: nox.Session) -> None:
     install(session, "lint")
     session.run("ruff", "check", *CHECKED)
     session.run("ruff", "format", "--check", *CHECKED)
-    session.run(
-        "codespell", "redis_cluster_kit", "lua", "docs", "deploy", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"
-    )
+    texts = ["lua", "docs", "deploy", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    session.run("codespell", "redis_cluster_kit", *texts)
 
 
 @nox.session
@@ -108,7 +107,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def pages(session: nox.Session) -> None:
-    """Write the generated reference pages and the dashboard; the tests fail while one differs from the code."""
+    """Write the generated reference pages and the dashboard; a test fails while one differs from the code."""
     install(session)
     session.run("python", "docs/generate.py")
     session.run("python", "deploy/grafana/generate.py")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import promql_parser as promql
@@ -99,3 +100,12 @@ def test_every_alert_says_what_happened_and_what_to_do() -> None:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert set(rule["annotations"]) == {"summary", "action"}
         assert min(map(len, rule["annotations"].values())) > 20
+
+
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_metrics_named_in_pages_exist(page: Path) -> None:
+    named = set(re.findall(r"`((?:rck|singleton)_\w+_(?:total|seconds))`", page.read_text()))
+    assert named <= {series.metric for series in SERIES.values()}
