@@ -7,21 +7,12 @@ from typing import Any
 import pytest
 
 from redis_cluster_kit.embedded.redis_server import free_port
-from redis_cluster_kit.testing import ChildProcess, until
+from redis_cluster_kit.testing import until
 from tests.web.http import get
 
-from .manifests import ROOT, container_of, environment_of, pod_of
+from .manifests import container_of, pod_of
+from .programs import PORT_OF, child_of
 from .queries import METRICS_PATHS
-
-PORT_OF = {"shop-host": "PROBES_PORT", "shop-web": "UVICORN_PORT"}
-
-
-def child_of(deployment: str, stores: dict[tuple[str, str], str], **env: str) -> ChildProcess:
-    """The container's process, with stores, namespace and port of the test's own."""
-    python, option, module, *arguments = container_of(deployment)["command"]
-    assert (python, option) == ("python", "-m")
-    own = environment_of(deployment, stores) | env
-    return ChildProcess(module, *arguments, env=own, pythonpath=[ROOT])
 
 
 @pytest.mark.parametrize("deployment", ["shop-host", "shop-web"])
