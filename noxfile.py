@@ -13,7 +13,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
 
-CHECKED = ["redis_cluster_kit", "tests", "benchmarks", "examples", "docs", "noxfile.py"]
+CHECKED = ["redis_cluster_kit", "tests", "benchmarks", "examples", "docs", "deploy", "noxfile.py"]
 
 
 def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
@@ -42,9 +42,8 @@ def lint(session: nox.Session) -> None:
     install(session, "lint")
     session.run("ruff", "check", *CHECKED)
     session.run("ruff", "format", "--check", *CHECKED)
-    session.run(
-        "codespell", "redis_cluster_kit", "lua", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"
-    )
+    texts = ["lua", "docs", "deploy", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+    session.run("codespell", "redis_cluster_kit", *texts)
 
 
 @nox.session
@@ -78,6 +77,13 @@ def wheel(session: nox.Session) -> None:
 
 
 @nox.session
+def deploy(session: nox.Session) -> None:
+    """Check `deploy/` against the Kubernetes schemas too, and with promtool where it is on the PATH."""
+    install(session, "test", "deploy")
+    session.run("python", "-m", "pytest", "tests/deploy", *session.posargs)
+
+
+@nox.session
 def faults(session: nox.Session) -> None:
     """The long run of the fault tests: every seed is printed, and `RCK_SEED` repeats one."""
     install(session, "test")
@@ -101,9 +107,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def pages(session: nox.Session) -> None:
-    """Write the generated reference pages; the tests fail while one differs from the code."""
+    """Write the generated reference pages and the dashboard; a test fails while one differs from the code."""
     install(session)
     session.run("python", "docs/generate.py")
+    session.run("python", "deploy/grafana/generate.py")
 
 
 @nox.session

@@ -340,14 +340,14 @@ class Runner(Readable):
         )
         if self.ownership is not None:
             reading.shards = len(self.ownership.owned)
+            reading.shards_missing = len(self.ownership.missing)
         if self.host is not None:
             reading.entities = len(self.host.residents)
             reading.counters = self.host.counters
             reading.mailbox_messages, reading.dead_letters = self.host.depth, self.host.buried
-            reading.singletons, reading.singleton_counters = (
-                self.host.singletons.led,
-                self.host.singletons.counters,
-            )
+            singletons = self.host.singletons
+            reading.singletons, reading.singleton_counters = singletons.led, singletons.counters
+            reading.singletons_unhealthy = sum(not how.is_ready for how in singletons.health().values())
         return reading
 
     def dead_letters(self) -> DeadLetters:

@@ -1,4 +1,4 @@
-"""What both applications share: a counter for each page, kept by the cluster.
+"""What all applications here share: a counter for each page, kept by the cluster.
 
 The stores come from the environment, as in production: `SHOP_REDIS`, `SHOP_DATABASE`.
 """
@@ -24,13 +24,18 @@ class Page(Entity[Visits], name="page"):
         self.state.count += 1
         return self.state.count
 
+    @rpc(readonly=True)
+    async def visits(self) -> int:
+        return self.state.count
 
-def make_cluster() -> Cluster:
-    """Return the cluster that this process joins when the application starts."""
+
+def make_cluster(*, hosting: bool = True) -> Cluster:
+    """Return the cluster that this process joins when it starts; without hosting it only calls."""
     return Cluster(
         os.environ["SHOP_REDIS"],
         os.environ.get("SHOP_DATABASE"),
         namespace=os.environ.get("SHOP_NAMESPACE", "shop"),
-        entities=[Page],
+        entities=[Page] if hosting else [],
+        hosting=hosting,
         settings=Settings.from_env(),
     )

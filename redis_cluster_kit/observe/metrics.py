@@ -30,7 +30,9 @@ class _Gauge(NamedTuple):
 _GAUGES = {
     "entities": _Gauge("entities in this process' memory"),
     "singletons": _Gauge("singletons this process leads"),
+    "singletons_unhealthy": _Gauge("those of them that are stale, overdue or cannot be loaded or saved"),
     "shards": _Gauge("shards this process owns"),
+    "shards_missing": _Gauge("shards this process should own and does not"),
     "runners": _Gauge("live runners, as this one sees them", is_shared=True),
     "runners_healthy": _Gauge("live runners that are not leaving", is_shared=True),
     "mailbox_messages": _Gauge("messages that wait or are handled, in the shards of this process"),
@@ -63,6 +65,7 @@ class Reading:
     namespace: str
     entities: int = 0
     shards: int = 0
+    shards_missing: int = 0
     runners: int = 0
     runners_healthy: int = 0
     mailbox_messages: int = 0
@@ -71,6 +74,7 @@ class Reading:
     counters: RuntimeCounters = field(default_factory=RuntimeCounters)
     calls: dict[str, int] = field(default_factory=dict[str, int])
     singletons: int = 0
+    singletons_unhealthy: int = 0
     singleton_counters: Mapping[str, SingletonCounters] = field(default_factory=dict[str, SingletonCounters])
 
 

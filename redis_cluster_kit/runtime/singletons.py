@@ -79,8 +79,8 @@ class SingletonHost:
 
     @property
     def led(self) -> int:
-        """How many singletons are led here."""
-        return sum(leader.is_leading for leader in self._leaders.values())
+        """How many singletons are led here; a copy, for metrics are read from other threads."""
+        return sum(leader.is_leading for leader in list(self._leaders.values()))
 
     def health(self) -> dict[str, SingletonHealth]:
         """Say how each singleton is whose shard is owned here."""

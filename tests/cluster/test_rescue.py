@@ -62,6 +62,7 @@ async def test_nothing_is_handed_off_while_nobody_could_take_it(make_cluster: Ma
         fences.can_grant = no_grants
         async with make_cluster() as newcomer:
             await until(lambda: len(ownership(newcomer).missing) == 6, what="the newcomer's plan")
+            assert newcomer.joined_runner().read().shards_missing == 6
             looks = Clock.boot() + 2 * TTL
             await until(lambda: Clock.boot() > looks, what="many looks")
             assert len(ownership(present).owned) == 12

@@ -176,6 +176,7 @@ async def test_two_clusters_in_one_process_scraped_from_another_thread(
         assert found["rck_commits_total", f"{namespace}-2"] == 2
         assert found["rck_failures_total", namespace] == found["rck_buried_total", namespace] == 1
         assert found["rck_shards", namespace] == 8
+        assert found["rck_shards_missing", namespace] == found["rck_singletons_unhealthy", namespace] == 0
         assert found["rck_entities", namespace] == 51
         assert found["rck_runners", namespace] == found["rck_runners_healthy", namespace] == 1
         assert found["rck_delivery_seconds_count", namespace] >= 302

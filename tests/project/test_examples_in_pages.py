@@ -50,7 +50,7 @@ def test_every_program_is_found() -> None:
     assert {name: len(BLOCK.findall((ROOT / name).read_text())) for name in SHOWN} == SHOWN
     others = [path for path in (ROOT / "docs").rglob("*.md") if str(path.relative_to(ROOT)) not in SHOWN]
     unchecked = {path.name for path in others if "```python" in path.read_text()}
-    with_own_test = {"fault-tests.md", "key-value.md", "kubernetes-probes.md", "test-entities.md"}
+    with_own_test = {"fault-tests.md", "key-value.md", "kubernetes.md", "test-entities.md", "web-service.md"}
     assert unchecked == with_own_test
 
 

@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "lua").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(
-    r"`((?:redis_cluster_kit|lua|tests|benchmarks|docs|examples|\.ci)/[\w./-]*|[\w./-]+\.(?:toml|yml|md|py|lua))`"
+    r"`((?:redis_cluster_kit|lua|tests|benchmarks|docs|examples|deploy|\.ci)/[\w./-]*|[\w./-]+\.(?:toml|yml|yaml|json|md|py|lua))`"
 )
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = sorted(
     path
-    for folder in ("redis_cluster_kit", "tests", "benchmarks", "docs", "examples")
+    for folder in ("redis_cluster_kit", "tests", "benchmarks", "docs", "examples", "deploy")
     for path in (ROOT / folder).rglob("*.py")
 )
 PACKAGE = [path for path in FILES if path.is_relative_to(ROOT / "redis_cluster_kit")]

@@ -105,9 +105,11 @@ async def test_without_a_heartbeat_for_a_minute_it_is_stale_and_the_runner_not_r
         moved.advance(timedelta(seconds=59))
         await until(lambda: away.refused, what="a heartbeat refused")
         assert (await health(cluster, "ok")).ready
+        assert cluster.joined_runner().read().singletons_unhealthy == 0
         moved.advance(timedelta(seconds=2))
         report = await health(cluster, "stale, no heartbeat for 61 s: singleton 's': its heartbeat")
         assert not report.ready
+        assert cluster.joined_runner().read().singletons_unhealthy == 1
         assert report.live
         assert any(reason.startswith("singleton s: stale") for reason in report.reasons)
         counters = cluster.joined_runner().host.singletons.counters["s"]  # type: ignore[union-attr]
