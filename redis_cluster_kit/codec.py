@@ -39,8 +39,10 @@ def encode(value: object, *, limit: int | None = PAYLOAD_LIMIT, max_depth: int =
         raise MalformedMessageError(
             detail=f"a {type(value).__name__} cannot be sent: {_why(error)}", cause=error
         ) from error
-    check_size(data, limit)
-    _check_depth(data, max_depth)
+    if limit is not None:
+        check_size(data, limit)
+    if len(data) > max_depth:  # nothing nests deeper than it has bytes
+        _check_depth(data, max_depth)
     return data
 
 
@@ -61,8 +63,10 @@ def decode(
     its size unless a `limit` is named.
     """
     data = bytes(data)
-    check_size(data, limit)
-    _check_depth(data, max_depth)
+    if limit is not None:
+        check_size(data, limit)
+    if len(data) > max_depth:
+        _check_depth(data, max_depth)
     decoder = _decoder(type)
     try:
         return decoder.decode(data)

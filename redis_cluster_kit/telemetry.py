@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -16,7 +17,7 @@ from redis_cluster_kit.identity import ShardId
 class Tracing:
     """The way to OpenTelemetry; a tracer of its API does nothing until the service sets a provider up."""
 
-    __slots__ = ("tracer",)
+    __slots__ = ("_api", "_is_named", "tracer")
 
     def __init__(self) -> None:
         self.tracer: Any = None
@@ -25,10 +26,12 @@ class Tracing:
             from opentelemetry import trace
 
             self.tracer = trace.get_tracer("redis_cluster_kit")
+            self._api: Any = trace
+            self._is_named = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 
     def sending(self, name: str, **about: Any) -> AbstractContextManager[object]:
         """Open the span of a call that leaves this code; its trace context goes into the envelope."""
-        if self._is_idle:
+        if self.is_idle:
             return nullcontext()
         from opentelemetry.trace import SpanKind
 
@@ -44,7 +47,7 @@ class Tracing:
 
         Without one it has none: what happens to be current where the runner was entered has not caused it.
         """
-        if self._is_idle:
+        if self.is_idle:
             return nullcontext()
         from opentelemetry import propagate
         from opentelemetry.context import Context
@@ -59,12 +62,17 @@ class Tracing:
         return opened
 
     @property
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nobody has set a provider up: no span is recorded, yet each would cost 10 µs."""
-        from opentelemetry import trace
-
-        is_default = isinstance(self.tracer, trace.ProxyTracer)
-        return is_default and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+        if self.tracer is None:
+            return True
+        api = self._api
+        if not isinstance(self.tracer, api.ProxyTracer):
+            return False
+        # What nobody has set is asked for with every message; the API would look into the environment first.
+        if getattr(api, "_TRACER_PROVIDER", api) is None and not self._is_named:
+            return True
+        return isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
 
 
 TRACING: Final = Tracing()
@@ -75,6 +83,10 @@ def outgoing_trace(inherited: dict[str, str]) -> dict[str, str]:
     if TRACING.tracer is None:
         return inherited
     from opentelemetry import propagate
+    from opentelemetry.context import get_current
+
+    if not get_current() and TRACING.is_idle:  # no span, no baggage: nothing to inject
+        return inherited
 
     carrier: dict[str, str] = {}
     propagate.inject(carrier)

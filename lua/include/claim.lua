@@ -31,7 +31,8 @@ local function note_claim(live, field, entry, number, runs_suspects)
     deaths = tostring(tonumber(deaths) + 1)
   end
   local takes = runs_suspects or tonumber(deaths) < 2
-  redis.call('HSET', live, field, table.concat({ takes and 't' or 'w', class, check, entry, takes and number or '0', failures, deaths }, ' '))
+  local head = (takes and 't ' or 'w ') .. class .. ' '
+  redis.call('HSET', live, field, head .. check .. ' ' .. entry .. ' ' .. (takes and number or '0') .. ' ' .. failures .. ' ' .. deaths)
   return class, failures, deaths
 end
 

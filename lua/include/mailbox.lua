@@ -21,10 +21,8 @@ local function put(mailbox, live, active, member, id, message, class, check, cap
     weigh(live, member, #message)
   end
   if waiting == 0 then
-    if redis.call('EXISTS', mailbox) == 0 then
+    if redis.call('PERSIST', mailbox) == 0 and redis.call('EXISTS', mailbox) == 0 then
       redis.call('XGROUP', 'CREATE', mailbox, 'owner', '0', 'MKSTREAM')
-    else
-      redis.call('PERSIST', mailbox)
     end
     redis.call('SADD', active, member)
   end

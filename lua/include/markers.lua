@@ -14,10 +14,15 @@ local function read_marker(marker)
   return string.match(marker, '^(%a) (%a) (%S+) (.*)$')
 end
 
+local expiring = {}
 local function remember(done, field, marker, now, window)
   local bucket = math.floor(now / window)
   local key = done[bucket % 3 + 1]
   redis.call('HSET', key, field, marker)
+  if expiring[key] then
+    return
+  end
+  expiring[key] = true
   if redis.call('PTTL', key) < 0 then
     redis.call('PEXPIREAT', key, string.format('%.0f', (bucket + 2) * window))
     -- One long value makes the server index the hash: its compact form is searched from the start each time.

@@ -7,11 +7,11 @@ unknown. Inside a turn sends are staged: they leave with the commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -57,6 +57,7 @@ from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 from .exchange import Exchange, TimeIsUp, withdrawn
 from .receipt import MessageReceipt
 
+_T = TypeVar("_T")
 _NO_ARGUMENTS = b"\x80"
 
 
@@ -137,19 +138,19 @@ class Caller:
         )
         return Call(target, rpc, arguments, options)
 
-    async def ask(self, call: Call) -> Any:
+    def ask(self, call: Call) -> Coroutine[Any, Any, Any]:
         """Send and wait for the answer; see API errors: `SendTimeoutError`, `MailboxFullError`, …"""
-        if TRACING.tracer is None:
-            return await self._ask(call)
-        with self._span(call):
-            return await self._ask(call)
+        asked = self._ask(call)
+        return asked if TRACING.tracer is None or TRACING.is_idle else self._traced(call, asked)
 
-    async def tell(self, call: Call) -> MessageReceipt:
+    def tell(self, call: Call) -> Coroutine[Any, Any, MessageReceipt]:
         """Send; return when the message is safe in its mailbox. Inside a turn it leaves with the commit."""
-        if TRACING.tracer is None:
-            return await self._tell(call)
+        told = self._tell(call)
+        return told if TRACING.tracer is None or TRACING.is_idle else self._traced(call, told)
+
+    async def _traced(self, call: Call, made: Coroutine[Any, Any, _T]) -> _T:
         with self._span(call):
-            return await self._tell(call)
+            return await made
 
     def _span(self, call: Call) -> AbstractContextManager[object]:
         address = call.target.address
@@ -260,7 +261,8 @@ class Caller:
         durability = call.options.durability
         try:
             if durability is None:
-                return await self.mailboxes.put(parcel, not_after, again=again)
+                first = parcel.kind == "g" and not again  # a key may have been used before
+                return await self.mailboxes.put(parcel, not_after, first=first, again=again)
             return await self.mailboxes.put_replicated(parcel, not_after, durability.replicas, again=again)
         except PersistenceFailedError as error:
             if error.execution is not Execution.UNKNOWN:

@@ -21,6 +21,7 @@ from .parcel import (
     check_of,
     keyed_id,
     place_of,
+    read_entry,
     split_place,
 )
 from .replies import Replies, Reply, ReplyPlace, declared_reply, failed_reply, open_reply, result_reply
@@ -56,6 +57,7 @@ __all__ = [
     "keyed_id",
     "open_reply",
     "place_of",
+    "read_entry",
     "read_message",
     "refuse_fenced",
     "result_reply",

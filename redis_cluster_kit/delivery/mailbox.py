@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -17,14 +16,14 @@ import anyio
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.errors import Execution, FencedError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId
-from redis_cluster_kit.redis_access import CLASSES, Keyspace, Lanes, Outcome, Script, ShardKeys
+from redis_cluster_kit.redis_access import CLASSES, Batches, Keyspace, Lanes, Outcome, Script, ShardKeys
 from redis_cluster_kit.settings import DedupeSettings, MailboxSettings
 
-from .parcel import HeldFence, Message, Parcel, place_of
+from .parcel import HeldFence, Message, Parcel, place_of, read_entry
 
 APPEND = Script.load("mailbox/append").in_order(
     *("mailbox", "live", "active", "fence", "done_a", "done_b", "done_c"),
-    *("shard", "member", "id", "message", "class", "check", "window", "again", "not_after"),
+    *("shard", "member", "id", "message", "class", "check", "window", "first", "again", "not_after"),
     *("capacity", "bytes_limit", "always"),
 )
 PUT = Script.load("scheduled/put")
@@ -64,8 +63,7 @@ class Lookup(NamedTuple):
     due: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SavedState:
+class SavedState(NamedTuple):
     """An entity's state as it stands in Redis; version 0 without bytes: there is none yet."""
 
     version: int
@@ -86,6 +84,7 @@ class Mailboxes:
     ) -> None:
         self.lanes = lanes
         self._replicating = replicating
+        self._appends = Batches(lanes, APPEND)
         self.keyspace = keyspace
         self._bytes_limit = mailbox.bytes_limit
         self.windows = {
@@ -95,26 +94,26 @@ class Mailboxes:
         }
         """Milliseconds each class is remembered."""
 
-    async def put(self, parcel: Parcel, not_after: int, *, again: bool = False) -> Put:
+    async def put(self, parcel: Parcel, not_after: int, *, first: bool = False, again: bool = False) -> Put:
         """Append a parcel, or schedule it. Safe to repeat until `not_after`, in server milliseconds.
 
-        `again`: it may have been put before; if it was withdrawn since, it stays so.
+        `first`: its id was made for it just now, so that no marker can know it. `again`: it may have been put
+        before; if it was withdrawn since, it stays so.
         """
         if parcel.due is not None:
             script, values = self._put_values(parcel, not_after, again=again)
             return _put(await script(self.lanes, self.keyspace.slot(parcel.shard), **values))
         keys = self.keyspace.of(parcel.shard)
         kind, member = parcel.kind, parcel.member
+        what = (keys.shard, member, parcel.id, parcel.message, kind, parcel.check, self.windows[kind])
+        bounds = (not_after, parcel.capacity, self._bytes_limit, int(parcel.is_nudged_always))
+        repeated = (*what, 0, int(again), *bounds)
         return _put(
-            await APPEND.call_in_order(
-                self.lanes,
+            await self._appends.call(
                 keys.slot,
-                7,
-                *(keys.mailbox(member), keys.live, keys.active, keys.fence),
-                *keys.done[kind].values(),
-                *(keys.shard, member, parcel.id, parcel.message, kind, parcel.check),
-                *(self.windows[kind], int(again), not_after, parcel.capacity, self._bytes_limit),
-                int(parcel.is_nudged_always),
+                (keys.mailbox(member), keys.live, keys.active, keys.fence, *keys.done_of[kind]),
+                (*what, 1, 0, *bounds) if first else repeated,
+                repeated,
             )
         )
 
@@ -165,6 +164,7 @@ class Mailboxes:
         shared["active"] = keys.active
         shared["bytes_limit"] = self._bytes_limit
         shared["always"] = parcel.is_nudged_always
+        shared["first"] = False
         return APPEND, shared
 
     async def claim(
@@ -353,6 +353,7 @@ def read_message(outcome: Outcome) -> Message | None:
     entry, id, content, kind, failures, deaths, pending = outcome.fields[:7]
     return Message(
         entry=entry.decode(),
+        place=read_entry(entry),
         id=id.decode(),
         content=content,
         kind=kind.decode(),

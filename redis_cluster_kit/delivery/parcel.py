@@ -45,6 +45,8 @@ class Message(msgspec.Struct, kw_only=True):
 
     entry: str
     """Its place in the mailbox."""
+    place: tuple[int, int]
+    """The same as numbers: server milliseconds, and a counter within them."""
     id: str
     content: bytes
     kind: str
@@ -82,6 +84,12 @@ class DeadRecord(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     buried_ms: int = 0
     capacity: int = 100
     runner_id: str = ""
+
+
+def read_entry(entry: bytes | str) -> tuple[int, int]:
+    """Return the numbers of a stream entry's id."""
+    milliseconds, number = entry.split("-" if isinstance(entry, str) else b"-")  # type: ignore[arg-type]
+    return int(milliseconds), int(number)
 
 
 def place_of(member: str, id: str) -> str:

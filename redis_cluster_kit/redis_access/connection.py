@@ -13,7 +13,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import hiredis
 
@@ -44,6 +44,15 @@ class Dialling:
     name: str = "rck"
 
 
+class Receiver(Protocol):
+    """What takes a reply: a future, or what stands for several."""
+
+    def done(self) -> bool: ...
+    def set_result(self, reply: Any, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
+    def exception(self) -> BaseException | None: ...
+
+
 class Connection(asyncio.Protocol):
     """A live connection; made by `connect`."""
 
@@ -53,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader: Any = hiredis.Reader(notEnoughData=_NO_REPLY)
-        self._owed: deque[asyncio.Future[Any]] = deque()
+        self._owed: deque[Receiver] = deque()
         self._unwritten: list[bytes] = []
         self._flush_planned = False
         self._is_paused = False
@@ -68,19 +77,23 @@ class Connection(asyncio.Protocol):
 
     def submit(self, packed: bytes) -> asyncio.Future[Any]:
         """Queue one packed command; the future gets the reply, an error reply included as a value."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.submit_for(future, packed)
+        return future
+
+    def submit_for(self, receiver: Receiver, packed: bytes) -> None:
+        """The same, for what takes the reply instead of a future."""
         if self.is_lost:
             raise lost(Execution.NOT_EXECUTED, f"connection to {self.endpoint} is lost: {self._loss}")
-        future: asyncio.Future[Any] = self._loop.create_future()
         if not self._owed:
             self._progress = self._loop.time()
             if self._watch is None:
                 self._watch = self._loop.call_at(self._progress + self._stall_timeout, self._check_progress)
-        self._owed.append(future)
+        self._owed.append(receiver)
         self._unwritten.append(packed)
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon(self._flush)
-        return future
 
     def abort(self, reason: str) -> None:
         """Give the connection up at once; whoever waits is told what is known of their command."""
@@ -129,7 +142,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        self._flush()
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._loss = self._loss or (str(exc) if exc else "closed by the server")
@@ -141,6 +154,10 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_planned = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write at once what is queued."""
         if self._unwritten and not self._is_paused and self._transport is not None and not self.is_lost:
             data = self._unwritten[0] if len(self._unwritten) == 1 else b"".join(self._unwritten)
             if len(self._unwritten) == len(self._owed):

@@ -187,6 +187,7 @@ class ShardKeys:
         "active",
         "dead",
         "done",
+        "done_of",
         "fence",
         "later",
         "live",
@@ -214,6 +215,8 @@ class ShardKeys:
             }
             for name in CLASSES
         }
+
+        self.done_of = {name: tuple(keys.values()) for name, keys in self.done.items()}
 
     def mailbox(self, member: str) -> str:
         """Return the key of the mailbox of `type:id`."""

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 from redis_cluster_kit.errors import Execution, JoinRefusedError, PersistenceFailedError
 from redis_cluster_kit.settings import RedisSettings
 
-from .connection import Connection, Dialling, ReplyError, connect, pack
+from .connection import Connection, Dialling, Receiver, ReplyError, connect, pack
 from .failures import ErrorReply, classify, closed, doubtful
 from .sharing import SharedAttempt
 from .topology import topology_for
@@ -175,6 +175,25 @@ class Lanes:
         attempt = asyncio.create_task(self._try_to_send(slot, packed))
         self._sending.add(attempt)
         attempt.add_done_callback(self._sending.discard)
+
+    def submit(self, slot: int, packed: bytes, receiver: Receiver) -> bool:
+        """Queue a packed command where its server is known and connected; False: it is not.
+
+        Nothing is repeated here: the receiver gets whatever comes, a lost connection too.
+        """
+        lane = self._routes.get(slot)
+        connection = None if lane is None else lane.live()
+        if connection is None or self._is_closed:
+            return False
+        connection.submit_for(receiver, packed)
+        return True
+
+    def flush(self, slot: int) -> None:
+        """Write at once what is queued for the server of `slot`."""
+        lane = self._routes.get(slot)
+        connection = None if lane is None else lane.live()
+        if connection is not None:
+            connection.flush()
 
     async def call_replicated(self, slot: int, packed: bytes, replicas: int, wait_ms: int) -> tuple[Any, int]:
         """Send a command, and on the same connection wait until so many replicas have what it wrote.

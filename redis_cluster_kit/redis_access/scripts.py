@@ -65,10 +65,12 @@ class Script:
 
     def __init__(self, name: str, text: str, includes: Mapping[str, str]) -> None:
         self.name = name
-        self.header, body = _parse(name, text)
-        included = "\n".join(_include(name, part, includes) for part in self.header.notes.get("include", []))
+        self.header, self.body = _parse(name, text)
+        self.included = "\n".join(
+            _include(name, part, includes) for part in self.header.notes.get("include", [])
+        )
         # Includes first: they cannot see the locals of the script, so they stay closed.
-        self.plain_text = f"{included}\n{_preamble(self.header)}\n{body}"
+        self.plain_text = f"{self.included}\n{_preamble(self.header)}\n{self.body}"
         """For servers that do not know the first line."""
         self.text = f"{self.header.shebang}\n{self.plain_text}"
         self.sha = _sha(self.text)
@@ -82,6 +84,18 @@ class Script:
     def load(cls, name: str) -> Script:
         """Load `lua/<name>.lua`, its includes put in."""
         return _load(name)
+
+    def in_batches(self) -> Script:
+        """Return the script that makes many calls of this one, each with all its keys and arguments.
+
+        Its answer is a list of answers. A call that stops at an error answers an empty word and the error's
+        text, and the others go on; a repeated group stays empty.
+        """
+        twin = copy.copy(self)
+        twin.plain_text = f"{self.included}\n{_one_after_the_other(self.header, self.body)}"
+        twin.text = f"{self.header.shebang}\n{twin.plain_text}"
+        twin.sha = _sha(twin.text)
+        return twin
 
     def refused_without_memory(self) -> Script:
         """Return the same script for calls that a full server must refuse, although it allows others."""
@@ -156,10 +170,10 @@ class Script:
         """Turn a reply into an outcome; one the header does not name is an error."""
         if not isinstance(reply, list) or not reply:
             raise _unexpected(self.name, reply)
-        head, *rest = reply
-        word = self._words.get(head)
+        word = self._words.get(reply[0])
         if word is None:
-            raise _unexpected(self.name, head)
+            raise _unexpected(self.name, reply[0])
+        rest = reply[1:]
         if not self._each_words or self.header.words[word] == "refuses":
             return Outcome(word, tuple(rest))
         if not rest or not isinstance(rest[-1], list):
@@ -273,6 +287,26 @@ def _preamble(header: Header) -> str:
             f"local each = {{}} for n = 0, {total} - 1 do each[n + 1] = {{ {', '.join(fields)} }} end"
         )
     return " ".join(parts)
+
+
+def _one_after_the_other(header: Header, body: str) -> str:
+    names = ", ".join((*header.keys, *header.arguments))
+    keys, arguments = len(header.keys), len(header.arguments)
+    values = [f"KEYS[n * {keys} + {place}]" for place in range(1, keys + 1)]
+    values += [
+        _READ_ARGUMENT[kind].format(f"ARGV[n * {arguments} + {place}]")
+        for place, kind in enumerate(header.arguments.values(), 1)
+    ]
+    return f"""local each = {{}}
+local function one({names})
+{body}end
+local answers = {{}}
+for n = 0, #KEYS / {keys} - 1 do
+  local ok, answer = pcall(one, {", ".join(values)})
+  answers[n + 1] = ok and answer or {{ '', type(answer) == 'table' and answer.err or tostring(answer) }}
+end
+return answers
+"""
 
 
 def _include(name: str, part: str, includes: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 import anyio
@@ -19,6 +20,7 @@ from redis_cluster_kit.delivery import (
     Message,
     Replies,
     SavedState,
+    read_entry,
 )
 from redis_cluster_kit.entity import CallOptions, EntityDefinition, RpcCall
 from redis_cluster_kit.errors import FencedError, PersistenceFailedError
@@ -151,7 +153,7 @@ class EntityActivation:
 
     def _can_use(self, fence: str, message: Message) -> bool:
         """Only what is surely next: fresh, under our fence, newer than all before, and nothing runs."""
-        place = _place(message.entry)
+        place = message.place
         return (
             self._parked is not None
             and self._turns is not None
@@ -206,12 +208,19 @@ class EntityActivation:
                 self._note(following)
             message = following or await self.next()
 
-    async def handle(self, message: Message, *, claims: bool = True, alone: bool = True) -> Message | None:
+    def handle(
+        self, message: Message, *, claims: bool = True, alone: bool = True
+    ) -> Awaitable[Message | None]:
         """Run one message to its end; return the next one, if its commit has claimed it."""
         assert self._turns is not None
         self.around.waited(message)
         if message.deaths < _SUSPECT_DEATHS:
-            return await self._turns.run(message, after=self._after if claims else None, alone=alone)
+            return self._turns.run(message, after=self._after if claims else None, alone=alone)
+        return self._handle_suspect(message, claims=claims, alone=alone)
+
+    async def _handle_suspect(self, message: Message, *, claims: bool, alone: bool) -> Message | None:
+        """The same for a message with which runners have died: one at a time."""
+        assert self._turns is not None
         async with self.around.suspects:
             again, _ = await self.around.mailboxes.claim(
                 self.around.shard,
@@ -246,7 +255,7 @@ class EntityActivation:
         """Count what the poll found only if its nudge should have come long before."""
         rescued, self._is_rescued = self._is_rescued, False
         if rescued and message is not None:
-            age = self.around.server_ms() - _place(message.entry)[0]
+            age = self.around.server_ms() - message.place[0]
             self.around.counters.rescued += age > _FRESH_MS
 
     async def _park(self) -> None:
@@ -281,7 +290,7 @@ class EntityActivation:
             self._after = NOTHING_OLDER
         elif message.is_old and self.definition.concurrency > 1:
             self._after = message.entry
-        self._newest = max(self._newest, _place(message.entry))
+        self._newest = max(self._newest, message.place)
 
     async def _depart(self) -> None:
         """Let it go: its `on_stop`, and its empty mailbox removed."""
@@ -297,16 +306,11 @@ class EntityActivation:
                 raise
 
 
-def _place(entry: str) -> tuple[int, int]:
-    milliseconds, _, number = entry.partition("-")
-    return int(milliseconds), int(number)
-
-
 def _text(place: tuple[int, int]) -> str:
     return f"{place[0]}-{place[1]}"
 
 
 def _before(entry: str) -> str:
     """Return the place right before an entry: what is pending after it is the entry itself."""
-    milliseconds, number = _place(entry)
+    milliseconds, number = read_entry(entry)
     return f"{milliseconds}-{number - 1}" if number else f"{milliseconds - 1}-18446744073709551615"

@@ -5,7 +5,6 @@ Outcomes become values or errors here; what an activation does about them is its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from redis_cluster_kit.delivery import (
@@ -17,7 +16,7 @@ from redis_cluster_kit.delivery import (
     refuse_fenced,
 )
 from redis_cluster_kit.identity import ShardId
-from redis_cluster_kit.redis_access import Script, ShardKeys
+from redis_cluster_kit.redis_access import Batches, Script, ShardKeys
 
 COMMIT = Script.load("turn/commit").in_order(
     *("fence", "mailbox", "live", "active", "entity", "outbox", "done_a", "done_b", "done_c"),
@@ -39,8 +38,7 @@ class StateWrite(NamedTuple):
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """What came of a commit: `ok` with the next message if there is one, `lost`, or `full`."""
 
     word: str
@@ -50,8 +48,9 @@ class Committed:
 class Committer:
     """Commits the turns of one owned shard."""
 
-    def __init__(self, mailboxes: Mailboxes, shard: ShardId, fence: HeldFence) -> None:
+    def __init__(self, mailboxes: Mailboxes, commits: Batches, shard: ShardId, fence: HeldFence) -> None:
         self._mailboxes = mailboxes
+        self._commits = commits
         self._shard = shard
         self._fence = fence
         self._keys: ShardKeys = mailboxes.keyspace.of(shard)
@@ -76,19 +75,21 @@ class Committer:
         written = (0, version, version, 0, b"")
         if write is not None:
             written = (1, version, version + 1, write.schema, write.content)
-        outcome = await (COMMIT_SENDING if sends else COMMIT).call_in_order(
-            self._mailboxes.lanes,
-            keys.slot,
-            _KEYS,
-            *(keys.fence, keys.mailbox(member), keys.live, keys.active, keys.entity(member), keys.outbox),
-            *keys.done[kind].values(),
+        shared = (keys.fence, keys.mailbox(member), keys.live, keys.active, keys.entity(member), keys.outbox)
+        arguments = (
             *self._fence,
             *(member, message.entry, message.id, len(message.content), int(message.is_claimed)),
             *(kind, self._mailboxes.windows[kind], reply),
             *written,
             *(after, CAPACITY),
-            *sends,
         )
+        names = (*shared, *keys.done_of[kind])
+        if sends:
+            outcome = await COMMIT_SENDING.call_in_order(
+                self._mailboxes.lanes, keys.slot, _KEYS, *names, *arguments, *sends
+            )
+        else:
+            outcome = await self._commits.call(keys.slot, names, arguments, arguments)
         refuse_fenced(outcome, self._shard, self._fence)
         if outcome.word in ("next", "idle"):
             return Committed("ok", read_message(outcome))

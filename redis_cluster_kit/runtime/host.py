@@ -11,14 +11,16 @@ import anyio
 
 from redis_cluster_kit.calling import Caller, Target, rpc_call
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.delivery import Mailboxes, Message, Replies, Scheduled
+from redis_cluster_kit.delivery import Mailboxes, Message, Replies, Scheduled, read_entry
 from redis_cluster_kit.entity import CallOptions, EntityDefinition, RpcCall
 from redis_cluster_kit.errors import PersistenceFailedError
 from redis_cluster_kit.identity import EntityAddress, ShardId
 from redis_cluster_kit.ownership import OwnedShard
+from redis_cluster_kit.redis_access import Batches
 from redis_cluster_kit.settings import Settings
 
 from .activation import EntityActivation
+from .commit import COMMIT
 from .counters import RuntimeCounters
 from .doorway import Doorway
 from .progress import Progress
@@ -56,6 +58,7 @@ class EntityHost:
     ) -> None:
         self.definitions = definitions
         self.mailboxes = mailboxes
+        self.commits = Batches(mailboxes.lanes, COMMIT)
         self.scheduled = Scheduled(mailboxes.lanes, mailboxes.keyspace, settings.mailbox.bytes_limit)
         self.replies = replies
         self.clock = clock
@@ -148,6 +151,7 @@ class EntityHost:
         if len(fields) > 8:
             message = Message(
                 entry=fields[9].decode(),
+                place=read_entry(fields[9]),
                 id=fields[11].decode(),
                 content=fields[15],
                 kind=fields[13].decode(),

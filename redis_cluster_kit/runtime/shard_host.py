@@ -44,7 +44,7 @@ class ShardHost:
         self.runner_id = host.runner_id
         self.mailboxes = host.mailboxes
         self.scheduled = host.scheduled
-        self.committer = Committer(host.mailboxes, owned.shard, self.fence)
+        self.committer = Committer(host.mailboxes, host.commits, owned.shard, self.fence)
         self.replies = host.replies
         self.counters = host.counters
         self.limits = host.limits
@@ -201,8 +201,7 @@ class ShardHost:
 
     def waited(self, message: Message) -> None:
         """A message begins to be handled."""
-        begun = int(message.entry.partition("-")[0])
-        self.counters.waited(max(0.0, (self.host.clock.server_ms() - begun) / 1000))
+        self.counters.waited(max(0.0, (self.host.clock.server_ms() - message.place[0]) / 1000))
 
     async def wait_for_knowledge(self, *names: str) -> None:
         """Wait until nobody alive has known these for ten minutes; a hand-off usually comes first."""

@@ -86,6 +86,8 @@ class TurnRunner:
         self._activation = activation
         self._around = activation.around
         self._definition = activation.definition
+        self._fence = int(self._around.fence.number)
+        self._label = str(activation.address)
         self._state = LiveState(activation.definition, saved)
         self._instance: Entity[Any] | None = None
         self._from_start: list[bytes] = []
@@ -118,7 +120,11 @@ class TurnRunner:
         while True:
             turn = self._turn(message, envelope)
             try:
-                reply, write = await self._traced(turn, rpc, envelope, alone=alone)
+                if TRACING.tracer is None or TRACING.is_idle:
+                    reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
+                else:
+                    with self._span(turn, rpc):
+                        reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - judged there
                 failure = self._failure_of(error)
             else:
@@ -142,20 +148,12 @@ class TurnRunner:
             raise error
         return error
 
-    async def _traced(
-        self, turn: Turn, rpc: RpcDefinition, envelope: Envelope, *, alone: bool
-    ) -> tuple[bytes, StateWrite | None]:
-        if TRACING.tracer is None:
-            return await self._attempt(turn, rpc, envelope, alone=alone)
-        with self._span(turn, rpc):
-            return await self._attempt(turn, rpc, envelope, alone=alone)
-
     async def stop(self) -> None:
         """Run `on_stop`; what it raises is logged and changes nothing."""
         instance = self._instance
         if instance is None or type(instance).on_stop is Entity.on_stop:
             return
-        turn = Turn(self._activation.address, self._around.runner_id, int(self._around.fence.number))
+        turn = Turn(self._activation.address, self._around.runner_id, self._fence)
         turn.is_over = True  # there is no commit to send with: what it sends goes out at once
         tokens = enter_context(turn), enter_turn(turn)
         try:
@@ -192,14 +190,13 @@ class TurnRunner:
         return envelope, rpc
 
     def _turn(self, message: Message, envelope: Envelope) -> Turn:
-        around, address = self._around, self._activation.address
         return Turn(
-            address,
-            around.runner_id,
-            int(around.fence.number),
+            self._activation.address,
+            self._around.runner_id,
+            self._fence,
             message_id=message.id,
             attempt=message.attempt,
-            chain=(*envelope.chain, str(address)),
+            chain=(*envelope.chain, self._label),
             trace=envelope.trace,
             before_wait=None if message.is_claimed else lambda: self._note_claim(message),
         )

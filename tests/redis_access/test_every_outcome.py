@@ -109,6 +109,49 @@ async def test_outcomes(number: int, redis_server: RedisServer | RedisClusterSer
         assert after.get(key) == before.get(key), f"{outcome.word} has changed {key!r}"
 
 
+IN_BATCHES = ("mailbox/append", "turn/commit")
+
+
+def _table_of_batches() -> list[Any]:
+    found = enumerate(scenarios(Keyspace("n", 1)))
+    return [
+        pytest.param(number, id=f"{number}-{one.name}")
+        for number, one in found
+        if one.script in IN_BATCHES and not one.each
+    ]
+
+
+@pytest.mark.parametrize("number", _table_of_batches())
+async def test_outcomes_in_a_batch(
+    number: int, redis_server: RedisServer | RedisClusterServers, namespace: str
+) -> None:
+    """The call of the scenario between two that stop at an error: their fence is no hash, or a stream is."""
+    keyspace = Keyspace(namespace, 1)
+    scenario = scenarios(keyspace)[number]
+    script = Script.load(scenario.script)
+    keys, arguments = script.bind(scenario.values, ())
+    wrong, _ = script.bind(dict.fromkeys(script.header.keys, keyspace.born) | _arguments(script), ())
+    batch = script.in_batches()
+    async with Lanes(RedisUrl.parse(redis_server.url), RedisSettings()) as lanes:
+        for command in (*scenario.setup, ("SET", keyspace.born, "x")):
+            await lanes.call(keyspace.home_slot, *command)
+        before = _dump(redis_server, keyspace)
+        every = (*wrong, *keys, *wrong, *arguments * 3)
+        first, reply, last = await lanes.call(keyspace.home_slot, "EVAL", batch.text, len(keys) * 3, *every)
+    after = _dump(redis_server, keyspace)
+    for stopped in (first, last):
+        assert stopped[0] == b""
+        assert b"WRONGTYPE" in stopped[1]
+    outcome = script.read(reply)
+    _check_answer(script, scenario, outcome)
+    for key in _unchanged_keys(script, scenario, outcome, before.keys() | after.keys()):
+        assert after.get(key) == before.get(key), f"{outcome.word} has changed {key!r}"
+
+
+def _arguments(script: Script) -> dict[str, Any]:
+    return dict.fromkeys(script.header.arguments, "1")
+
+
 @pytest.mark.parametrize("number", _table())
 def test_outcomes_on_fakeredis(number: int) -> None:
     """Services may test with fakeredis: `plain_text` is what it can read."""

@@ -30,9 +30,9 @@ from redis_cluster_kit.delivery import (
 )
 from redis_cluster_kit.errors import FencedError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId
-from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl, Script
+from redis_cluster_kit.redis_access import Batches, Keyspace, Lanes, RedisUrl, Script
 from redis_cluster_kit.runtime import shard_host
-from redis_cluster_kit.runtime.commit import CLAIM_NOTHING, Committer, StateWrite
+from redis_cluster_kit.runtime.commit import CLAIM_NOTHING, COMMIT, Committer, StateWrite
 from redis_cluster_kit.settings import DedupeSettings, MailboxSettings, RedisSettings
 from redis_cluster_kit.testing import Proxy, Verdict, command, emit, together, until
 from redis_cluster_kit.testing.checkers import (
@@ -57,7 +57,7 @@ class Owner:
     def __init__(self, stage: Stage, fence: int) -> None:
         self.stage = stage
         self.fence = HeldFence(str(fence), f"nonce{fence}")
-        self.committer = Committer(stage.mailboxes, SHARD, self.fence)
+        self.committer = Committer(stage.mailboxes, Batches(stage.mailboxes.lanes, COMMIT), SHARD, self.fence)
         self.marks: list[str] = []
         self.version = 0
 
@@ -331,7 +331,7 @@ async def a_failure_whose_count_was_not_heard(stage: Stage) -> Verdict:
         lost = proxy.lose_reply(command("EVALSHA", "EVAL", sha=Script.load("turn/fail").sha))
         async with Lanes(RedisUrl.parse(proxy.url()), RedisSettings()) as lanes:
             mailboxes = Mailboxes(lanes, lanes, stage.keyspace, MailboxSettings(), DedupeSettings())
-            committer = Committer(mailboxes, SHARD, owner.fence)
+            committer = Committer(mailboxes, Batches(lanes, COMMIT), SHARD, owner.fence)
             try:
                 await committer.fail(MEMBER, message, most=5, record=b"", reply=b"")
             except PersistenceFailedError:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from redis_cluster_kit import Cluster
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.faults
 IDS = ("a", "b")
 Call = Callable[[Any, str, str], Awaitable[Any]]
 
+APPEND = Script.load("mailbox/append")
 CLAIM = Script.load("mailbox/claim")
 COMMIT = Script.load("turn/commit")
 SENDING = COMMIT.refused_without_memory()
@@ -31,6 +33,10 @@ SENDING = COMMIT.refused_without_memory()
 
 async def add(keeper: Any, mark: str, _: str) -> None:
     await keeper.add(mark)
+
+
+async def tell(keeper: Any, mark: str, _: str) -> None:
+    await keeper.add.send(mark)
 
 
 async def add_and_send(keeper: Any, mark: str, _: str) -> None:
@@ -49,11 +55,24 @@ async def dawdle(keeper: Any, mark: str, _: str) -> None:
     await keeper.slow(mark, 0.3)
 
 
+def alone(call: Call) -> Call:
+    """One call at a time, so that nothing goes in a batch."""
+    lock = anyio.Lock()
+
+    async def locked(keeper: Any, mark: str, folder: str) -> None:
+        async with lock:
+            await call(keeper, mark, folder)
+
+    return locked
+
+
 LOSSES: list[tuple[str, str, Call | None]] = [
-    ("a send's append", Script.load("mailbox/append").sha, None),
-    ("an ask's append", Script.load("mailbox/append").sha, add),
+    ("a send's append", APPEND.sha, alone(tell)),
+    ("an ask's append", APPEND.sha, alone(add)),
+    ("a batch of appends", APPEND.in_batches().sha, None),
     ("a claim", CLAIM.sha, add),
-    ("a commit", COMMIT.sha, add),
+    ("a commit", COMMIT.sha, alone(add)),
+    ("a batch of commits", COMMIT.in_batches().sha, add),
     ("a commit with sends", SENDING.sha, add_and_send),
     ("a relay's removal", Script.load("outbox/remove").sha, add_and_send),
     ("a lookup", Script.load("mailbox/lookup").sha, dawdle),

@@ -29,8 +29,8 @@ MUTANTS = [
     Mutant(
         "full before duplicate",
         "lua/mailbox/append.lua",
-        "local now = server_ms()\n",
-        "local now = server_ms()\nif redis.call('XLEN', mailbox) >= capacity then return { 'full' } end\n",
+        "  local now = server_ms()\n",
+        "  local now = server_ms()\nif redis.call('XLEN', mailbox) >= capacity then return { 'full' } end\n",
         invariant="I2",
         test="a_repeat_to_a_full_mailbox",
     ),
@@ -154,7 +154,7 @@ def script_mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     changed = 0
     for name, wrong in wrong_scripts(mutant).items():
         script = Script.load(name)
-        for part in ("text", "plain_text", "sha", "is_repeatable"):
+        for part in ("text", "plain_text", "included", "body", "sha", "is_repeatable"):
             changed += getattr(script, part) != getattr(wrong, part)
             monkeypatch.setattr(script, part, getattr(wrong, part))
     assert changed, "no script is another one"
