@@ -39,6 +39,7 @@ from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage import Holder
 from redis_cluster_kit.telemetry import TRACING
 
+from .backoff import pause_after
 from .leader_notes import STALE_AFTER, LeaderNotes
 from .leader_state import LeaderState
 
@@ -249,7 +250,7 @@ class Leader:
             if not self._owned.is_held:
                 await anyio.sleep_forever()  # the shard's scope ends it
             failures = 1 if Clock.boot() - started > _CALM else failures + 1
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1)) * random.uniform(0.5, 1.0)
+            pause = pause_after(failures, base=_FIRST_PAUSE, factor=2, longest=_LONGEST_PAUSE)
             self._failed(failure, pause)
             await anyio.sleep(pause)
             await self._load()  # also finds out about a write in doubt

@@ -204,9 +204,9 @@ class ShardHost:
         begun = int(message.entry.partition("-")[0])
         self.counters.waited(max(0.0, (self.host.clock.server_ms() - begun) / 1000))
 
-    async def wait_for_knowledge(self, *names: str) -> None:
+    async def wait_for_knowledge(self, *names: str, look: Callable[[], Awaitable[None]]) -> None:
         """Wait until nobody alive has known these for ten minutes; a hand-off usually comes first."""
-        await self.unknown.wait(*names)
+        await self.unknown.wait(*names, look=look)
 
     def _not_after(self) -> int:
         """Server milliseconds at which our lease has ended."""
@@ -231,6 +231,8 @@ class ShardHost:
             await anyio.sleep(POLL_EVERY)
             try:
                 self._cursor = await self._poll_step(self._cursor)
+                if self._cursor == "0":
+                    self.unknown.scanned()
                 await self.unknown.note()
                 self.timers.wake()
                 self._relay.wake()
