@@ -262,8 +262,7 @@ class Leader:
             with self._span():
                 await self.definition.main(self._context)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _cancellations():
                 raise
             return error  # nobody cancelled it: it awaited something that was
         except Exception as error:  # noqa: BLE001 - whatever it raises is its failure
@@ -311,8 +310,17 @@ class Leader:
         if hook is None:
             return
         call = cast("Callable[..., Awaitable[None]]", hook)
+        before = _cancellations()
         try:
             await (call(self._context) if takes_context(hook) else call())
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _cancellations() > before:
+                raise  # it is we who are cancelled; else it awaited something that was
             self._notes.failed(error)
             logger.exception("a hook of singleton %s failed", self.name)
+
+
+def _cancellations() -> int:
+    """Return how many cancellations of the present asyncio task are not dealt with yet."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
