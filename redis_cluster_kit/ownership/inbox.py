@@ -128,7 +128,7 @@ class Inbox:
                 reply = await reader.call(
                     slot,
                     *("XREAD", "COUNT", _BATCH, "BLOCK", self._block_ms),
-                    *("STREAMS", *keys),
+                    *(b"STREAMS", *keys),
                     *(self._seen[key] for key in keys),
                     repeat=True,
                 )

@@ -1,4 +1,4 @@
-"""Pauses between attempts that grow up to a bound, however many attempts there were. Pure but for its jitter."""
+"""Pauses between attempts that grow up to a bound, however many attempts there were. Pure but for jitter."""
 
 from __future__ import annotations
 

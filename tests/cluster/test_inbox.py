@@ -32,7 +32,7 @@ async def test_what_was_read_does_not_pile_up(make_cluster: MakeCluster, valkey:
 async def test_a_lost_inbox_is_heard_again_whatever_time_the_server_has(
     make_cluster: MakeCluster, valkey: RedisServer
 ) -> None:
-    """Entries are numbered by the server's time: a server that lost the stream may begin at an earlier one."""
+    """Entries are numbered by the server's time: one that lost the stream may begin earlier."""
     async with make_cluster(hosting=False) as cluster:
         runner = cluster.joined_runner()
         inbox, partition = runner.messaging.inbox, runner.messaging.replies.place.partition
