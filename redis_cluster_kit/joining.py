@@ -48,47 +48,61 @@ class RecordKeeper:
 
     async def settle(self, wanted: ClusterRecord) -> ClusterRecord:
         """Return the record that stands, with our groups in it."""
-        cached = await self._cached()
+        seen = await self._seen()
         if self._store is None:
-            standing = await self._settle_in_redis(wanted, cached)
-        else:
-            standing = await self._settle_in_database(self._store, wanted, cached)
+            return await self._settle_in_redis(wanted, seen)
+        standing = await self._settle_in_database(self._store, wanted, _read(seen))
         await self.write(standing)
         return standing
 
     async def write(self, standing: ClusterRecord) -> None:
-        """Make Redis' copy say what stands: it may have been wiped."""
-        await SETTLE(
+        """Make Redis' copy say what stands, it may have been wiped; groups that others have added stay."""
+        seen = await self._seen()
+        while True:
+            found = _read(seen)
+            ours = standing if found is None else standing.with_groups(found.shard_counts)
+            if ours == found:
+                return
+            theirs = await self._replace(seen, ours)
+            if theirs is None:
+                return
+            seen = theirs
+
+    async def _seen(self) -> bytes:
+        data: bytes | None = await self._lanes.call(
+            self._keyspace.home_slot, "GET", self._keyspace.record, repeat=True
+        )
+        return data or b""
+
+    async def _replace(self, seen: bytes, ours: ClusterRecord) -> bytes | None:
+        """Write ours where `seen` stood; return what stands there instead, None if it is ours."""
+        outcome = await SETTLE(
             self._lanes,
             self._keyspace.home_slot,
             record=self._keyspace.record,
-            ours=standing.to_json(),
-            overrule=True,
+            ours=ours.to_json(),
+            seen=seen,
         )
+        theirs: bytes | None = outcome.fields[0] if outcome.word == "stands" else None
+        return theirs
 
-    async def _cached(self) -> ClusterRecord | None:
-        data = await self._lanes.call(self._keyspace.home_slot, "GET", self._keyspace.record, repeat=True)
-        return None if data is None else ClusterRecord.from_json(data)
-
-    async def _settle_in_redis(self, wanted: ClusterRecord, cached: ClusterRecord | None) -> ClusterRecord:
-        if cached is None:
-            outcome = await SETTLE(
-                self._lanes,
-                self._keyspace.home_slot,
-                record=self._keyspace.record,
-                ours=wanted.to_json(),
-                overrule=False,
-            )
-            cached = wanted if outcome.word == "written" else ClusterRecord.from_json(outcome.fields[0])
-        if cached.database_uuid:
-            raise JoinRefusedError(
-                setting="database",
-                expected=f"the cluster's database ({cached.database_uuid})",
-                found="no database",
-                hint="give this runner the cluster's database, or another namespace",
-            )
-        _refuse_differences(wanted, cached)
-        return cached.with_groups(wanted.shard_counts)
+    async def _settle_in_redis(self, wanted: ClusterRecord, seen: bytes) -> ClusterRecord:
+        while True:
+            found = _read(seen)
+            if found is not None and found.database_uuid:
+                raise JoinRefusedError(
+                    setting="database",
+                    expected=f"the cluster's database ({found.database_uuid})",
+                    found="no database",
+                    hint="give this runner the cluster's database, or another namespace",
+                )
+            if found is not None:
+                _refuse_differences(wanted, found)
+            ours = wanted if found is None else found.with_groups(wanted.shard_counts)
+            theirs = await self._replace(seen, ours)
+            if theirs is None:
+                return ours
+            seen = theirs
 
     async def _settle_in_database(
         self, store: RecordStore, wanted: ClusterRecord, cached: ClusterRecord | None
@@ -103,6 +117,10 @@ class RecordKeeper:
             raise _other_database(cached, standing.database_uuid)
         _refuse_differences(msgspec.structs.replace(wanted, database_uuid=standing.database_uuid), standing)
         return await store.add_groups(wanted.shard_counts, timeout=self._timeout)
+
+
+def _read(data: bytes) -> ClusterRecord | None:
+    return ClusterRecord.from_json(data) if data else None
 
 
 def _other_database(cached: ClusterRecord, found: str) -> JoinRefusedError:

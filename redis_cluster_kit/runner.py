@@ -305,21 +305,25 @@ class Runner(Readable):
         )
 
     async def _audit(self) -> None:
-        """Now and then: the eviction policy may have been changed, the record wiped."""
+        """Now and then, for ever."""
         while True:
             await anyio.sleep(_AUDIT_EVERY)
-            try:
-                await check_eviction(self.commands, self.settings.redis)
-                assert self.record is not None
-                await self._keeper.write(self.record)
-                await self.membership.refresh()  # a runner that only sends hears the server's time here
-            except JoinRefusedError as error:
-                self._remark = str(error)
-                logger.error("the cluster is not safe any more: %s", error)  # noqa: TRY400 - no traceback needed
-            except PersistenceFailedError as error:
-                logger.warning("the audit of Redis failed: %s", error)
-            else:
-                self._remark = ""
+            await self.audit()
+
+    async def audit(self) -> None:
+        """Look again at what others may undo: the eviction policy may have been changed, the record wiped."""
+        try:
+            await check_eviction(self.commands, self.settings.redis)
+            assert self.record is not None
+            await self._keeper.write(self.record)
+            await self.membership.refresh()  # a runner that only sends hears the server's time here
+        except JoinRefusedError as error:
+            self._remark = str(error)
+            logger.error("the cluster is not safe any more: %s", error)  # noqa: TRY400 - no traceback needed
+        except PersistenceFailedError as error:
+            logger.warning("the audit of Redis failed: %s", error)
+        else:
+            self._remark = ""
 
     def read(self) -> Reading:
         """Return what metrics show."""

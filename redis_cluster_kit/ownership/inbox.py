@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 KEEP = Script.load("inbox/keep")
 _LENGTH = 10_000
 _BATCH = 1_000
+_TRIM_AFTER = 1024 * 1024
+"""Bytes that were read and lie there still: a stream bounded by their number alone could hold gigabytes."""
 
 Handler = Callable[[list[bytes]], None]
 """Gets the fields of one nudge, names and values in turn; the first pair says what it is about."""
@@ -49,6 +51,10 @@ class Inbox:
         self._block_ms = block // timedelta(milliseconds=1)
         self._partitions = tuple(partitions)
         self._readers = readers
+        self._seen = {self._key(partition).encode(): b"0-0" for partition in partitions}
+        """The newest entry read of each stream."""
+        self._lying = dict.fromkeys(self._seen, 0)
+        """Bytes of what was read of each since it was trimmed."""
         self.handlers: dict[bytes, Handler] = {}
         """Who hears what, by the nudge's kind; what nobody hears is dropped."""
         self.trouble = ""
@@ -56,18 +62,18 @@ class Inbox:
 
     async def keep(self) -> None:
         """Make the inbox, or prolong it."""
-        ttl = round(self._ttl * 3000)
-        await asyncio.gather(
-            *(
-                KEEP(
-                    self._commands,
-                    self._keyspace.slots[partition],
-                    ttl=ttl,
-                    each=[{"inbox": self._key(partition)}],
-                )
-                for partition in self._partitions
-            )
+        await asyncio.gather(*(self._keep(partition) for partition in self._partitions))
+
+    async def _keep(self, partition: int) -> None:
+        key = self._key(partition)
+        kept = await KEEP(
+            self._commands,
+            self._keyspace.slots[partition],
+            ttl=round(self._ttl * 3000),
+            each=[{"inbox": key}],
         )
+        if kept.each[0].word == "made":
+            self._seen[key.encode()] = b"0-0"  # the server that lost it may count from an earlier time
 
     async def nudge(self, runner_ids: Iterable[str], about: str) -> None:
         """Wake runners; those without an inbox are left alone."""
@@ -115,16 +121,15 @@ class Inbox:
                 self.trouble = str(error)
 
     async def _read(self, reader: Lanes, partitions: Sequence[int]) -> None:
-        keys = [self._key(partition) for partition in partitions]
-        seen = dict.fromkeys((key.encode() for key in keys), b"0-0")
+        keys = {self._key(partition).encode(): self._keyspace.slots[partition] for partition in partitions}
         slot = self._keyspace.slots[partitions[0]]
         while True:
             try:
                 reply = await reader.call(
                     slot,
                     *("XREAD", "COUNT", _BATCH, "BLOCK", self._block_ms),
-                    *("STREAMS", *keys),
-                    *seen.values(),
+                    *(b"STREAMS", *keys),
+                    *(self._seen[key] for key in keys),
                     repeat=True,
                 )
             except PersistenceFailedError as error:
@@ -133,9 +138,13 @@ class Inbox:
                 continue
             self.trouble = ""
             for key, entries in reply or ():
-                seen[key] = entries[-1][0]
+                self._seen[key] = entries[-1][0]
                 for _, fields in entries:
+                    self._lying[key] += len(fields[-1])
                     self._hand_out(fields)
+                if self._lying[key] >= _TRIM_AFTER:
+                    self._lying[key] = 0
+                    self._commands.send(keys[key], "XTRIM", key, "MINID", self._seen[key])
 
     def _hand_out(self, fields: list[bytes]) -> None:
         handler = self.handlers.get(fields[1])

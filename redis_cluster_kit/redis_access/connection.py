@@ -266,7 +266,9 @@ async def _log_in(connection: Connection, dialling: Dialling) -> None:
             if found.passes:
                 raise found.to_error()
             if found.code != "NOPERM" or words[0] != "CLIENT":  # without a name one can work
-                raise _refused(connection.endpoint, str(words[0]), found.text)
+                # A server that does not know AUTH repeats what it was given: the password.
+                text = found.text.partition(", with args beginning with")[0]
+                raise _refused(connection.endpoint, str(words[0]), text)
 
 
 def _refused(endpoint: Endpoint, command: str, text: str) -> PersistenceFailedError:

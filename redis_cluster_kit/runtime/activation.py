@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import anyio
@@ -29,7 +29,8 @@ from redis_cluster_kit.settings import MailboxSettings
 
 from .commit import Committer, MessageGone
 from .counters import RuntimeCounters
-from .turns import Leaving, MustReload, TurnRunner
+from .in_hand import Leaving
+from .turns import MustReload, TurnRunner
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Surroundings(Protocol):
     def made_room(self, member: str) -> None: ...
     def waited(self, message: Message) -> None: ...
     def loaded(self, activation: EntityActivation) -> None: ...
-    async def wait_for_knowledge(self, *names: str) -> None: ...
+    async def wait_for_knowledge(self, *names: str, look: Callable[[], Awaitable[None]]) -> None: ...
 
 
 class EntityActivation:

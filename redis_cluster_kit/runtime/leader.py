@@ -39,6 +39,7 @@ from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage import Holder
 from redis_cluster_kit.telemetry import TRACING
 
+from .backoff import pause_after
 from .leader_notes import STALE_AFTER, LeaderNotes
 from .leader_state import LeaderState
 
@@ -249,7 +250,7 @@ class Leader:
             if not self._owned.is_held:
                 await anyio.sleep_forever()  # the shard's scope ends it
             failures = 1 if Clock.boot() - started > _CALM else failures + 1
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1)) * random.uniform(0.5, 1.0)
+            pause = pause_after(failures, base=_FIRST_PAUSE, factor=2, longest=_LONGEST_PAUSE)
             self._failed(failure, pause)
             await anyio.sleep(pause)
             await self._load()  # also finds out about a write in doubt
@@ -261,8 +262,7 @@ class Leader:
             with self._span():
                 await self.definition.main(self._context)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _cancellations():
                 raise
             return error  # nobody cancelled it: it awaited something that was
         except Exception as error:  # noqa: BLE001 - whatever it raises is its failure
@@ -310,8 +310,17 @@ class Leader:
         if hook is None:
             return
         call = cast("Callable[..., Awaitable[None]]", hook)
+        before = _cancellations()
         try:
             await (call(self._context) if takes_context(hook) else call())
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _cancellations() > before:
+                raise  # it is we who are cancelled; else it awaited something that was
             self._notes.failed(error)
             logger.exception("a hook of singleton %s failed", self.name)
+
+
+def _cancellations() -> int:
+    """Return how many cancellations of the present asyncio task are not dealt with yet."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()

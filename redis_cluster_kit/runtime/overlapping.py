@@ -12,7 +12,7 @@ from redis_cluster_kit.envelope import Envelope, open_envelope
 from redis_cluster_kit.errors import MalformedMessageError
 
 from .activation import EntityActivation
-from .turns import Leaving
+from .in_hand import Leaving
 
 
 class OverlappingActivation(EntityActivation):

@@ -203,9 +203,9 @@ class ShardHost:
         """A message begins to be handled."""
         self.counters.waited(max(0.0, (self.host.clock.server_ms() - message.place[0]) / 1000))
 
-    async def wait_for_knowledge(self, *names: str) -> None:
+    async def wait_for_knowledge(self, *names: str, look: Callable[[], Awaitable[None]]) -> None:
         """Wait until nobody alive has known these for ten minutes; a hand-off usually comes first."""
-        await self.unknown.wait(*names)
+        await self.unknown.wait(*names, look=look)
 
     def _not_after(self) -> int:
         """Server milliseconds at which our lease has ended."""
@@ -230,6 +230,8 @@ class ShardHost:
             await anyio.sleep(POLL_EVERY)
             try:
                 self._cursor = await self._poll_step(self._cursor)
+                if self._cursor == "0":
+                    self.unknown.scanned()
                 await self.unknown.note()
                 self.timers.wake()
                 self._relay.wake()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import random
 import traceback
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -50,7 +49,9 @@ from redis_cluster_kit.errors import (
 )
 from redis_cluster_kit.telemetry import TRACING
 
+from .backoff import pause_after
 from .commit import CLAIM_NOTHING, Committed, StateWrite
+from .in_hand import Withdrawal, pause
 from .state import LiveState
 
 if TYPE_CHECKING:
@@ -64,10 +65,6 @@ _LONGEST_PAUSE = 60.0
 
 class MustReload(Exception):  # noqa: N818 - what happened, and nothing to be sorry about
     """What is in memory may differ from what is stored: the activation is made anew."""
-
-
-class Leaving(Exception):  # noqa: N818
-    """The shard is handed off; what is in hand is left to its next owner."""
 
 
 class CannotSucceed(Exception):  # noqa: N818
@@ -177,13 +174,17 @@ class TurnRunner:
             return None
         name = self._definition.name
         if isinstance(envelope, UnknownVersion):
-            await self._around.wait_for_knowledge(f"envelope/{envelope.version}")
+            await self._around.wait_for_knowledge(
+                f"envelope/{envelope.version}", look=Withdrawal(self._activation, message).look
+            )
             reason = f"no live runner knows envelopes of version {envelope.version}"
             await self._bury(message, None, MalformedMessageError(detail=reason), reason)
             return None
         rpc = self._definition.rpcs.get(envelope.rpc)
         if rpc is None:
-            await self._around.wait_for_knowledge(f"{name}/{envelope.rpc}")
+            await self._around.wait_for_knowledge(
+                f"{name}/{envelope.rpc}", look=Withdrawal(self._activation, message).look
+            )
             reason = f"no live runner knows rpc {envelope.rpc!r} of {name!r}"
             await self._bury(message, envelope, MalformedMessageError(detail=reason), reason)
             return None
@@ -359,10 +360,10 @@ class TurnRunner:
             _text(error),
         )
         message.failures = failures
-        pause = min(_LONGEST_PAUSE, retry.base.total_seconds() * retry.factor ** (failures - 1))
-        with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):
-            await around.ending.wait()
-            raise Leaving
+        seconds = pause_after(
+            failures, base=retry.base.total_seconds(), factor=retry.factor, longest=_LONGEST_PAUSE
+        )
+        await pause(self._activation, message, seconds)
         return True
 
     async def _bury(

@@ -6,8 +6,9 @@ is noted beside its fence and steers placement.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,7 +17,8 @@ from redis_cluster_kit.codec import encode
 from redis_cluster_kit.delivery import FROM_THE_START, DeadRecord, failed_reply
 from redis_cluster_kit.errors import MalformedMessageError
 
-from .turns import Leaving
+from .commit import MessageGone
+from .in_hand import Leaving
 
 if TYPE_CHECKING:
     from .shard_host import ShardHost
@@ -35,6 +37,8 @@ class UnknownTypes:
         self._is_noted = True
         self._members: dict[str, set[str]] = {}
         """The entities of types that are not known here; those of known types wait in their activations."""
+        self._seen: set[str] = set()
+        """Those of these types that the poll has met since its last scan began."""
         self._waiters: Counter[str] = Counter()
         self.waiting: dict[str, int] = {}
         """What is not known here, with the server milliseconds at which somebody alive last knew it."""
@@ -53,7 +57,15 @@ class UnknownTypes:
             self._around.counters.unknown += 1
         if member:
             self._members.setdefault(name, set()).add(member)
+            self._seen.add(name)
         self.wants(name)
+
+    def scanned(self) -> None:
+        """A scan of what waits has ended: types it has not met wait no more, they were withdrawn."""
+        for name in self._members.keys() - self._seen:
+            del self._members[name]
+            self.waiting.pop(name, None)
+        self._seen.clear()
 
     async def note(self) -> None:
         """Write what is wanted beside the fence, if that is news; bury what nobody has known for long."""
@@ -77,8 +89,8 @@ class UnknownTypes:
         if call is not None and any(self._around.host.somebody_serves((name,)) for name in self.waiting):
             await call()
 
-    async def wait(self, *names: str) -> None:
-        """Return when no live runner has known one of these for ten minutes."""
+    async def wait(self, *names: str, look: Callable[[], Awaitable[None]]) -> None:
+        """Return when no live runner has known one of these for ten minutes; `look` may end it before."""
         for name in names:
             self.saw(name)
         self._waiters.update(names)
@@ -87,6 +99,7 @@ class UnknownTypes:
                 with anyio.move_on_after(_LOOK_EVERY):
                     await self._around.ending.wait()
                     raise Leaving
+                await look()
         finally:
             self._waiters.subtract(names)
             for name in names:
@@ -115,8 +128,9 @@ class UnknownTypes:
                     buried_ms=around.server_ms(),
                     runner_id=around.runner_id,
                 )
-                await around.committer.fail(
-                    member, message, most=0, record=encode(record, limit=None), reply=failed_reply(error)
-                )
-                around.counters.buried += 1
+                with contextlib.suppress(MessageGone):  # withdrawn in this moment
+                    await around.committer.fail(
+                        member, message, most=0, record=encode(record, limit=None), reply=failed_reply(error)
+                    )
+                    around.counters.buried += 1
         self.waiting.pop(type, None)

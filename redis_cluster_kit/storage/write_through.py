@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from redis_cluster_kit.errors import Execution, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId
 
 from .leftovers import Leftovers
-from .redis_state import CachedState
+from .redis_state import CachedState, RedisState
 from .sql_metadata import SqlMetadata, StoredMetadata
 from .sql_state import SqlState
 
@@ -44,44 +44,15 @@ class Version:
 NOTHING = Version(0)
 
 
-class Cache(Protocol):
-    """What Redis does for singletons; `redis_state.RedisState` fits."""
-
-    async def write(
-        self,
-        name: str,
-        shard: ShardId,
-        *,
-        fence: int,
-        nonce: str,
-        version: int,
-        schema_version: int,
-        body: bytes,
-        age: timedelta,
-        keep_ms: int | None,
-    ) -> bool: ...
-    async def keep_aside(
-        self, name: str, shard: ShardId, *, fence: int, nonce: str, version: int
-    ) -> None: ...
-    async def read(self, name: str, shard: ShardId) -> CachedState | None: ...
-    async def note(
-        self,
-        name: str,
-        shard: ShardId,
-        metadata: StoredMetadata,
-        *,
-        fence: int,
-        nonce: str,
-        keep_ms: int | None,
-    ) -> None: ...
-    async def read_note(self, name: str, shard: ShardId) -> StoredMetadata | None: ...
-
-
 class SingletonStore:
     """The states and metadata of one namespace's singletons."""
 
     def __init__(
-        self, cache: Cache, state: SqlState | None, metadata: SqlMetadata | None, leftovers: Leftovers | None
+        self,
+        cache: RedisState,
+        state: SqlState | None,
+        metadata: SqlMetadata | None,
+        leftovers: Leftovers | None,
     ) -> None:
         self.cache = cache
         self._state = state

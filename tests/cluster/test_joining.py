@@ -15,8 +15,10 @@ from redis_cluster_kit import (
     LeaseSettings,
     PersistenceFailedError,
     RedisSettings,
+    Registry,
     Settings,
     ShardSettings,
+    SingletonContext,
 )
 from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.joining import check_one_host
@@ -185,3 +187,35 @@ def owned(cluster: Cluster) -> dict[object, object]:
     assert runner is not None
     assert runner.ownership is not None
     return dict(runner.ownership.owned)
+
+
+async def test_without_a_database_no_runner_forgets_anothers_groups(
+    namespace: str, valkey: RedisServer
+) -> None:
+    """Each writes the record again now and then, in case it was wiped: with what the others have added."""
+
+    def runner(**counts: int) -> Cluster:
+        registry = Registry()
+        for group in counts:
+
+            @registry.singleton(f"of-{group}", shard_group=group)
+            async def idle(ctx: SingletonContext[None]) -> None:
+                pass
+
+        weak = quick(
+            redis=RedisSettings(assume_weak_fences=True), shards=ShardSettings(per_group=12, groups=counts)
+        )
+        return Cluster(valkey.url, None, namespace=namespace, settings=weak, include=[registry])
+
+    async with runner(first=8) as before, runner(second=8) as after:
+        for cluster in (before, after, before):
+            await cluster.joined_runner().audit()
+        error = await refusal(runner(second=9))
+        assert (error.expected, error.found) == (8, 9)
+        error = await refusal(runner(first=9))
+        assert (error.expected, error.found) == (8, 9)
+        key = Keyspace(namespace, 16).record
+        valkey.call("DEL", key)
+        for cluster in (before, after):
+            await cluster.joined_runner().audit()
+        assert ClusterRecord.from_json(str(valkey.call("GET", key))).shard_counts == {"first": 8, "second": 8}

@@ -20,6 +20,7 @@ from redis_cluster_kit import (
     current,
     rpc,
 )
+from redis_cluster_kit.runtime.backoff import pause_after
 from redis_cluster_kit.testing import until
 
 from .conftest import MakeCluster, host_of
@@ -213,3 +214,37 @@ async def test_what_waits_behind_a_dead_letter_is_handled_at_once(make_cluster: 
             await flaky.work.send("bad")
             assert "good" in await flaky.work("good")
         assert host_of(cluster).counters.rescued < 5  # on a machine that stalls the poll may come first
+
+
+class Enduring(Entity[None], name="enduring", retry=Retry(base=timedelta(minutes=5), max_attempts=2)):
+    @rpc
+    async def work(self, name: str) -> str:
+        if name == "bad":
+            raise ValueError(name)
+        return name
+
+
+async def test_reset_ends_the_pause_before_the_next_attempt(make_cluster: MakeCluster) -> None:
+    async with make_cluster(Enduring) as cluster:
+        one = cluster.entity(Enduring, "x")
+        await one.work.send("bad")
+        await until(lambda: host_of(cluster).counters.failures == 1, what="the first failure")
+        await cluster.reset(Enduring, "x")
+        assert await one.work.options(timeout=10)("good") == "good"
+        assert host_of(cluster).counters.failures == 1
+
+
+@pytest.mark.parametrize("factor", [1, 2, 2.5, 100])
+def test_pauses_grow_to_their_bound_however_many_failures_there_were(factor: float) -> None:
+    def bounds(failures: int) -> tuple[float, float]:
+        found = [pause_after(failures, base=0.2, factor=factor, longest=60.0) for _ in range(50)]
+        return min(found), max(found)
+
+    for failures in (1, 2, 3):
+        exact = 0.2 * factor ** (failures - 1)
+        low, high = bounds(failures)
+        assert exact / 2 <= low <= high <= min(60.0, exact) * 1.0001 or exact > 60
+    for failures in (155, 1_000, 2_000, 1_000_000):
+        low, high = bounds(failures)
+        assert high <= 60
+        assert low >= (0.1 if factor == 1 else 30)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from redis_cluster_kit import Cluster, Entity, MalformedMessageError, rpc
+from redis_cluster_kit.delivery import Mailboxes
 from redis_cluster_kit.envelope import Envelope, seal_envelope
 from redis_cluster_kit.testing import until
 
@@ -167,3 +170,61 @@ async def test_what_another_runner_knows_moves_to_it(make_cluster: MakeCluster) 
         assert await receipt.result(timeout=20) == "bye a"
         assert newer.is_local(Newer, id)
         assert await older.dead_letters.list() == []
+
+
+# --- What was withdrawn meanwhile ---
+
+
+@pytest.mark.parametrize("forget", ["reset", "delete"])
+async def test_reset_ends_the_wait_for_an_unknown_rpc(make_cluster: MakeCluster, forget: str) -> None:
+    """The entity goes on with what comes next, long before anybody would bury what it waited for."""
+    async with make_cluster(Older) as cluster:
+        await cluster.entity(Newer, "x").leave.send("a")
+        await until(lambda: waits_for(cluster, "type/leave"), every=0.05)
+        await getattr(cluster, forget)(Older, "x")
+        assert await cluster.entity(Older, "x").greet.options(timeout=10)("b") == "hello b"
+        assert host_of(cluster).unknown_names == []
+        assert await cluster.dead_letters.list() == []
+
+
+async def test_what_waited_alone_for_an_unknown_rpc_and_was_reset_leaves_nothing(
+    make_cluster: MakeCluster,
+) -> None:
+    async with make_cluster(Older) as cluster:
+        await cluster.entity(Newer, "x").leave.send("a")
+        await until(lambda: waits_for(cluster, "type/leave"), every=0.05)
+        await cluster.reset(Older, "x")
+        await until(lambda: not host_of(cluster).unknown_names, timeout=15, what="nothing unknown left")
+
+
+async def test_reset_ends_the_wait_for_an_unknown_type(make_cluster: MakeCluster) -> None:
+    async with make_cluster(Account) as cluster:
+        await cluster.entity(Older, "x").greet.send("a")
+        await until(lambda: waits_for(cluster, "type"), every=0.05)
+        await cluster.reset(Older, "x")
+        await until(lambda: not host_of(cluster).unknown_names, timeout=15, what="nothing unknown left")
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_reset_in_the_middle_of_a_burial_harms_no_shard(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_cluster(Account) as cluster:
+        claim, struck = Mailboxes.claim, list[str]()
+
+        async def claim_and_reset(self: Mailboxes, shard: Any, fence: Any, member: str, **how: Any) -> Any:
+            found = await claim(self, shard, fence, member, **how)
+            if found[0] is not None and member == "type:x":
+                struck.append(member)
+                await cluster.reset(Older, "x")
+            return found
+
+        monkeypatch.setattr(Mailboxes, "claim", claim_and_reset)
+        fence = host_of(cluster).shards
+        await until(lambda: owns_all(cluster))
+        before = {name: served.fence for name, served in fence.items()}
+        await cluster.entity(Older, "x").greet.send("a")
+        await until(lambda: struck, timeout=20, what="the burial begun")
+        await until(lambda: not host_of(cluster).unknown_names, what="nothing unknown left")
+        assert {name: served.fence for name, served in host_of(cluster).shards.items()} == before
+        assert await cluster.dead_letters.list() == []

@@ -59,6 +59,13 @@ async def test_passwords_and_users() -> None:
         assert not (await _refusal(f"redis://kit:wrong-one@{here}", retry_for=30)).is_retryable
 
 
+async def test_a_server_without_auth_repeats_no_password() -> None:
+    with RedisServer.start(extra=("--rename-command", "AUTH", "")) as server:
+        for user in ("", "wrong-one"):
+            error = await _refusal(f"redis://{user}:wrong-one@127.0.0.1:{server.port}")
+            assert "unknown command 'AUTH'" in str(error)
+
+
 async def test_a_unix_socket_with_a_password() -> None:
     with RedisServer.start(unix_socket=True, password=PASSWORD) as server:
         assert await _ask(server.url, "PING") == b"PONG"

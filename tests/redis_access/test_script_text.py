@@ -212,7 +212,7 @@ async def test_a_server_that_forgot_the_script_gets_its_text(
 ) -> None:
     keyspace = Keyspace(namespace, 1)
     script = Script.load("record/settle")
-    values: dict[str, Any] = {"record": keyspace.record, "ours": b"{}", "overrule": False}
+    values: dict[str, Any] = {"record": keyspace.record, "ours": b"{}", "seen": b""}
 
     def calls(name: str) -> int:
         with private_valkey.connect() as client:

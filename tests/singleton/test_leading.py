@@ -185,6 +185,34 @@ async def test_a_failing_hook_is_logged_and_the_function_runs(
     assert "a hook of singleton cold failed" in caplog.text
 
 
+@pytest.mark.parametrize("which", ["on_become_leader", "on_lose_leadership"])
+async def test_a_hook_that_awaits_what_was_cancelled_has_failed_and_ends_nothing(
+    make_sqlite_cluster: MakeCluster, caplog: pytest.LogCaptureFixture, which: str
+) -> None:
+    registry = Registry()
+
+    async def hook() -> None:
+        gone = asyncio.get_running_loop().create_future()
+        gone.cancel()
+        await gone
+
+    hooks: dict[str, Any] = {which: hook}
+
+    @registry.singleton("hooked", **hooks)
+    async def hooked(ctx: SingletonContext[None]) -> None:
+        await anyio.sleep_forever()
+
+    async with make_sqlite_cluster(include=[registry]) as cluster:
+        await leads(cluster)
+        report = await until(lambda: _is_served(cluster, "hooked"), what="it is led, and goes on so")
+        assert report
+    assert "a hook of singleton hooked failed" in caplog.text
+
+
+async def _is_served(cluster: Cluster, name: str) -> bool:
+    return (await cluster.health()).singletons.get(name, "").startswith(("ok", "failing"))
+
+
 async def test_one_that_raises_is_run_again_logged_and_counted(
     make_cluster: MakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

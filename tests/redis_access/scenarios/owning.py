@@ -207,7 +207,7 @@ def other_scenarios(keyspace: Keyspace) -> list[Scenario]:
         ("PEXPIRE", inboxes[0], TTL),
     )
     standing = (("SET", keyspace.record, "theirs"),)
-    settle: Values = {"record": keyspace.record, "ours": b"ours", "overrule": False}
+    settle: Values = {"record": keyspace.record, "ours": b"ours", "seen": b""}
     return [
         Scenario(
             script="inbox/keep",
@@ -219,7 +219,7 @@ def other_scenarios(keyspace: Keyspace) -> list[Scenario]:
         ),
         Scenario(script="doctor/rights", word="ok", values={"probe": keyspace.probe}),
         Scenario(script="record/settle", word="written", values=settle),
-        Scenario(script="record/settle", word="written", setup=standing, values=settle | {"overrule": True}),
+        Scenario(script="record/settle", word="written", setup=standing, values=settle | {"seen": b"theirs"}),
         Scenario(script="record/settle", word="stands", setup=standing, values=settle),
     ]
 
