@@ -152,9 +152,8 @@ class Play:
             is_alike = len(printed) == len(output) and all(map(self._is_alike, output, printed))
             if is_alike and done.returncode == 0:
                 return
-            assert command.startswith("rck ") and time.monotonic() < deadline, (
-                f"$ {command}\nshown: {output}\nprinted ({done.returncode}): {printed}"
-            )
+            may_wait = command.startswith("rck ") and time.monotonic() < deadline
+            assert may_wait, f"$ {command}\nshown: {output}\nprinted ({done.returncode}): {printed}"
             time.sleep(0.2)
 
     def _await(self, terminal: Terminal, output: list[str]) -> None:

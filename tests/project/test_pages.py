@@ -70,7 +70,10 @@ def test_pages_link_to_few_places_outside() -> None:
 @pytest.mark.parametrize("name", _names(PAGES))
 def test_every_path_named_exists(name: str) -> None:
     page = ROOT / name
-    for path in PATH.findall(page.read_text()):
+    text = page.read_text()
+    for path in PATH.findall(text):
+        if f'title="{path}"' in text:
+            continue  # a file that the page itself shows
         near = [ROOT / path, ROOT / "redis_cluster_kit" / path, page.parent / path]
         there = any(found.exists() for found in near)
         there = there or ("/" not in path and any(ROOT.glob(f"redis_cluster_kit/**/{path}")))
