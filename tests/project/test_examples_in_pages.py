@@ -15,8 +15,13 @@ SHOWN = {
     "README.md": 2,
     "docs/how-to/connect.md": 2,
     "docs/how-to/production.md": 1,
-    "docs/how-to/entities.md": 3,
+    "docs/how-to/entities.md": 2,
     "docs/how-to/singleton.md": 1,
+    "docs/how-to/tls-and-acl.md": 1,
+    "docs/how-to/upgrade.md": 1,
+    "docs/how-to/dead-letters.md": 1,
+    "docs/how-to/from-celery.md": 1,
+    "docs/how-to/from-arq.md": 1,
 }
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
