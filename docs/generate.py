@@ -29,6 +29,7 @@ from redis_cluster_kit.redis_access import reference_page
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 FILLED = (
+    "../README.md",
     "explanation/dependencies.md",
     "how-to/capacity.md",
     "how-to/sizing.md",
