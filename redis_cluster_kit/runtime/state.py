@@ -43,6 +43,10 @@ class LiveState:
         try:
             if saved.schema == definition.state_version:
                 return decode(saved.content, definition.state, max_depth=500)
+            if saved.schema > definition.state_version:  # `upgrade` knows only what came before it
+                raise ValueError(
+                    f"a newer release saved it, this one has state_version {definition.state_version}"
+                )
             raw = decode(saved.content, dict[str, Any], max_depth=500)
             return definition.entity.upgrade(raw, saved.schema)
         except Exception as error:

@@ -96,6 +96,16 @@ async def test_an_older_state_without_upgrade_is_read_as_far_as_it_fits(make_clu
         assert await cluster.entity(Plain, "ada").visit() == "Ada"
 
 
+async def test_a_release_that_comes_back_does_not_cut_down_what_a_newer_one_saved(
+    make_cluster: MakeCluster,
+) -> None:
+    async with make_cluster(Plain) as cluster:
+        await store(cluster, "ada", msgspec.msgpack.encode({"full_name": "Ada L"}), schema=2)
+        with pytest.raises(PersistenceFailedError, match="a newer release saved it"):
+            await cluster.entity(Plain, "ada").visit()
+        assert await stored(cluster, "ada") == [b"5", b"2", msgspec.msgpack.encode({"full_name": "Ada L"})]
+
+
 @pytest.mark.parametrize(
     ("content", "schema"),
     [
@@ -105,8 +115,9 @@ async def test_an_older_state_without_upgrade_is_read_as_far_as_it_fits(make_clu
         (msgspec.msgpack.encode([1, 2]), 2),
         (msgspec.msgpack.encode({"first": "Ada"}), 2),
         (msgspec.msgpack.encode({"first": "Ada", "last": "L"}), 1),
+        (msgspec.msgpack.encode({"name": "Ada", "newer": 1}), 4),
     ],
-    ids=["no msgpack", "nothing", "another type", "no mapping", "upgrade fails", "upgrade refuses"],
+    ids=["no msgpack", "nothing", "another type", "no mapping", "upgrade fails", "upgrade refuses", "newer"],
 )
 async def test_a_state_that_cannot_be_read_is_never_replaced(
     make_cluster: MakeCluster, content: bytes, schema: int

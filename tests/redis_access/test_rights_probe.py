@@ -30,6 +30,34 @@ def test_every_command_of_the_scripts_is_tried() -> None:
     assert used - tried == set()
 
 
+def _used() -> tuple[set[str], set[str]]:
+    """What scripts run, and what is sent outside of them."""
+    package = Path(redis_cluster_kit.__file__).parent
+    return (
+        {
+            command
+            for path in script_folder().rglob("*.lua")
+            for command in re.findall(r"(?:call|try)\(\s*'([A-Z]+)'", path.read_text())
+        },
+        {
+            command
+            for path in package.rglob("*.py")
+            if path.relative_to(package).parts[0] not in ("cli", "embedded", "testing")
+            for command in _PLAIN.findall(path.read_text())
+        },
+    )
+
+
+def test_the_least_line_of_the_how_to_names_what_is_used_and_nothing_else() -> None:
+    page = Path(redis_cluster_kit.__file__).parents[1] / "docs" / "how-to" / "tls-and-acl.md"
+    line = re.search(r'^```text title="least"\n(.+)$', page.read_text(), re.MULTILINE)
+    assert line is not None
+    allowed = {word[1:].partition("|")[0].upper() for word in line[1].split() if word.startswith("+")}
+    in_scripts, plain = _used()
+    # `Script` sends EVAL and EVALSHA, `replicated(n)` WAIT; the start reads INFO and CONFIG.
+    assert allowed == in_scripts | plain | {"EVAL", "EVALSHA", "WAIT", "INFO", "CONFIG"}
+
+
 def test_every_command_sent_outside_scripts_is_tried() -> None:
     package = Path(redis_cluster_kit.__file__).parent
     used = {
