@@ -34,7 +34,11 @@ def entity(
     group: str | None,
     payloads: bool,
 ) -> None:
-    """Show one entity: its shard and owner, its state as JSON, and its mailbox."""
+    """Show one entity: its shard, owner and fence, its state as JSON, and its mailbox.
+
+    `in_progress` is the message a handler has claimed, with its attempt: the first is 1, each failure and
+    each death of a runner adds one. Arguments of messages are shown only with --payloads.
+    """
     found = anyio.run(_look, redis, namespace, type, id, group)
     messages = [_message(message, payloads=payloads) for message in found.messages]
     facts = _facts(found)
@@ -43,6 +47,8 @@ def entity(
         return
     for name, value in facts.items():
         shown = msgspec.json.encode(value).decode() if name == "state" else value
+        if name == "in_progress" and found.taken is not None:
+            shown = f"{found.taken.rpc}, attempt {found.taken.attempt}, {found.taken.age_ms} ms old"
         click.echo(f"{name:13}{'-' if shown is None else shown}")
     if messages:
         output.show_table(tuple(messages[0]), [_cells(message) for message in messages])
@@ -74,6 +80,7 @@ def _facts(found: EntitySight) -> dict[str, Any]:
         "owner": found.owner,
         "fence": None if found.installed is None else found.installed.fence,
         "waiting": found.waiting,
+        "in_progress": None if found.taken is None else _message(found.taken, payloads=False),
         "version": found.version,
         "schema": found.schema,
         "state_bytes": found.state_size,

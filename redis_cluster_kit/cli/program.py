@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 import click
 
+from .bench import bench
 from .completion import completion
 from .dead_letters import deadletters
 from .demo.command import demo
@@ -15,6 +16,7 @@ from .keys import keys
 from .migrate import migrate
 from .run import run
 from .shards import shards
+from .singletons import singletons
 from .status import status
 
 
@@ -29,5 +31,8 @@ def rck() -> None:
     """
 
 
-for command in (status, shards, entity, deadletters, keys, doctor, migrate, run, demo, completion):
+for command in (
+    *(status, shards, entity, singletons, deadletters, keys),
+    *(doctor, migrate, run, demo, bench, completion),
+):
     rck.add_command(command)

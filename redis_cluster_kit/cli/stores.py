@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.identity import check_name
 from redis_cluster_kit.observe import Snapshot, read_record, take_snapshot
 from redis_cluster_kit.ownership import LeaseNodes
@@ -54,6 +55,13 @@ class ClusterSide(RedisSide):
         """Add the lease nodes to an open data Redis."""
         leases = LeaseNodes(list(nodes.values()), side.keyspace, "", side.settings.lease)
         return cls(side.url, side.settings, side.lanes, side.keyspace, side.standing, nodes, leases)
+
+    async def clock(self) -> Clock:
+        """Return a clock that shows the data Redis' time."""
+        clock, sent = Clock(), Clock.boot()
+        seconds, micros = await self.lanes.call(self.keyspace.home_slot, "TIME", repeat=True)
+        clock.observe(int(seconds) + int(micros) / 1e6, sent, Clock.boot())
+        return clock
 
     async def look(self) -> Snapshot:
         """Take a snapshot."""

@@ -14,6 +14,8 @@ from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.ownership import FenceKeys, Installed, LeaseNodes
 from redis_cluster_kit.redis_access import Keyspace, Lanes
 
+from .singletons import readable
+
 _MOST = 1_000
 _PHASES = {"w": "waiting", "t": "taken", "s": "scheduled", "d": "dead"}
 
@@ -50,6 +52,11 @@ class EntitySight:
     """The oldest thousand."""
     waiting: int
 
+    @property
+    def taken(self) -> MessageSight | None:
+        """The message that a handler has claimed, None if there is none."""
+        return next((message for message in self.messages if message.phase == "taken"), None)
+
 
 async def look_at_entity(
     lanes: Lanes, keyspace: Keyspace, leases: LeaseNodes, shard: ShardId, type: str, id: str
@@ -76,7 +83,7 @@ async def look_at_entity(
         version=int(version or 0),
         schema=int(schema or 0),
         state_size=len(content or b""),
-        state=None if content is None else decode(content, Any, max_depth=500),
+        state=None if content is None else readable(content),
         messages=[_message(entry, marker, now) for entry, marker in zip(entries, markers, strict=True)],
         waiting=length,
     )

@@ -323,9 +323,10 @@ class Keyspace:
         number = 0 if match is None else int(match[1])
         return self.slots[number] if number < self.partitions else tag_slot(f"{self.namespace}:{number:02d}")
 
-    def pattern(self) -> str:
-        """Return the SCAN pattern of every key of the namespace."""
-        return f"rck:{{{_escape(self.namespace)}:*"
+    def pattern(self, kind: str = "") -> str:
+        """Return the SCAN pattern of every key of the namespace, or of those that may be of a kind."""
+        rest = f"}}:{kind}:*" if kind else ""
+        return f"rck:{{{_escape(self.namespace)}:*{rest}"
 
 
 @lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ from .broadcast import Broadcasts
 from .counters import LATENCY_BUCKETS, RuntimeCounters
 from .host import EntityHost
 from .leader import SingletonHealth
+from .leader_notes import STALE_AFTER, metadata_of
 from .singleton_counters import DURATION_BUCKETS, SingletonCounters
 from .singleton_view import SingletonView
 from .singletons import SingletonHost, singleton_shard
@@ -11,6 +12,7 @@ from .singletons import SingletonHost, singleton_shard
 __all__ = [
     "DURATION_BUCKETS",
     "LATENCY_BUCKETS",
+    "STALE_AFTER",
     "Broadcasts",
     "EntityHost",
     "RuntimeCounters",
@@ -18,5 +20,6 @@ __all__ = [
     "SingletonHealth",
     "SingletonHost",
     "SingletonView",
+    "metadata_of",
     "singleton_shard",
 ]

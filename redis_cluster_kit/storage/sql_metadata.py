@@ -36,6 +36,10 @@ SELECT since, last_run, run_count, last_error, failed_at, heartbeat
 FROM rck_singleton_metadata WHERE namespace = :namespace AND name = :name
 """)
 
+_PLACES = Statement("""
+SELECT name, shard_group, shard FROM rck_singleton_metadata WHERE namespace = :namespace
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredMetadata:
@@ -86,5 +90,16 @@ class SqlMetadata:
         def work(connection: Connection) -> StoredMetadata | None:
             row = connection.execute(read, parameters).one_or_none()
             return None if row is None else StoredMetadata(*row)
+
+        return await self._database.read(work, timeout=timeout)
+
+    async def places(self, *, timeout: float) -> dict[str, ShardId]:
+        """Return every singleton that something is noted of, with its shard."""
+        places = _PLACES.on(self._database.dialect)
+        parameters = {"namespace": self._namespace}
+
+        def work(connection: Connection) -> dict[str, ShardId]:
+            rows = connection.execute(places, parameters).all()
+            return {name: ShardId(group, number) for name, group, number in rows}
 
         return await self._database.read(work, timeout=timeout)

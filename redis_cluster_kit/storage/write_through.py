@@ -203,6 +203,10 @@ class SingletonStore:
                 return found
         return await self._metadata.read(name, timeout=timeout)
 
+    async def places(self, *, timeout: float) -> dict[str, ShardId]:
+        """Return every singleton the database knows, with its shard; none without one."""
+        return {} if self._metadata is None else await self._metadata.places(timeout=timeout)
+
     async def _read_sql(self, name: str, timeout: float) -> Version:
         assert self._state is not None
         stored = await self._state.read(name, timeout=timeout)

@@ -7,7 +7,14 @@ does not look at those numbers may be green for nothing.
 from .checkers import InvariantBrokenError, Verdict, Violation, together
 from .child_events import commands, emit
 from .history import History, Operation, Recorder, RegisterOperation
-from .instance import EntityUnderTest, Sent, instance
+from .instance import (
+    EntityUnderTest,
+    Sent,
+    assert_nothing_sent,
+    assert_sent,
+    instance,
+    messages_sent,
+)
 from .mutants import Mutant, MutantNoLongerApplies, mutated_tree, patched_text
 from .pods import Pods, PodsClock, local_cluster
 from .postgres_pairing import statement
@@ -43,11 +50,14 @@ __all__ = [
     "SignalRecord",
     "Verdict",
     "Violation",
+    "assert_nothing_sent",
+    "assert_sent",
     "command",
     "commands",
     "emit",
     "instance",
     "local_cluster",
+    "messages_sent",
     "mutated_tree",
     "patched_text",
     "statement",

@@ -19,6 +19,7 @@ from redis_cluster_kit.entity import (
     EntityDefinition,
     RpcCall,
     RpcDefinition,
+    RpcMethod,
     Turn,
     define,
     enter_context,
@@ -43,6 +44,10 @@ class Sent:
     rpc: str
     arguments: dict[str, Any]
     options: CallOptions = NO_OPTIONS
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.type}/{self.id}.{self.rpc}({named})"
 
 
 @dataclass(slots=True)
@@ -208,6 +213,45 @@ def instance(
     if state is not None:
         tested.content = encode(state, limit=None)
     return cast("E", tested)
+
+
+def messages_sent(entity: Entity[Any]) -> list[Sent]:
+    """Return what an entity under test has sent, in order: its `.sent`, for type checkers."""
+    if not isinstance(cast("object", entity), EntityUnderTest):
+        raise TypeError(f"expected what `instance(…)` returned, got {entity!r}")
+    return cast("EntityUnderTest[Any]", entity).sent
+
+
+def assert_sent(entity: Entity[Any], method: RpcMethod[Any, Any], to: str, /, **arguments: Any) -> Sent:
+    """Raise unless exactly one such message was sent: `assert_sent(alice, Account.deposit, "bob", amount=2)`.
+
+    Arguments that are not named may be anything. Returns the message, to look at its `options`.
+    """
+    kind, rpc = method.entity.__declaration__.name, method.name
+    found = [
+        message
+        for message in messages_sent(entity)
+        if (message.type, message.id, message.rpc) == (kind, to, rpc)
+        and all(
+            name in message.arguments and message.arguments[name] == arguments[name] for name in arguments
+        )
+    ]
+    if len(found) != 1:
+        expected = Sent(kind, to, rpc, arguments)
+        raise AssertionError(
+            f"expected {expected} to be sent once, it was sent {len(found)} times; all: {_listed(entity)}"
+        )
+    return found[0]
+
+
+def assert_nothing_sent(entity: Entity[Any], /) -> None:
+    """Raise if the entity under test has sent anything."""
+    if messages_sent(entity):
+        raise AssertionError(f"expected no message to be sent, got {_listed(entity)}")
+
+
+def _listed(entity: Entity[Any]) -> str:
+    return "; ".join(map(str, messages_sent(entity))) or "none"
 
 
 def _address(definition: EntityDefinition, id: str) -> EntityAddress:

@@ -11,7 +11,7 @@ from redis_cluster_kit.embedded import RedisServer
 from .conftest import Rck
 
 SECRET = "s3cr3t-of-mine"
-LOOKING = ["status", "shards", "keys", "doctor"]
+LOOKING = ["status", "shards", "singletons", "keys", "doctor"]
 NO_REDIS = f"redis://me:{SECRET}@127.0.0.1:1/0"
 NO_POSTGRES = f"postgresql+asyncpg://me:{SECRET}@127.0.0.1:1/app"
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
 from redis_cluster_kit import Entity, HandlerFailedError, Retry, rpc
+from redis_cluster_kit.testing import until
 
 from .conftest import Rck, joined
 
@@ -31,6 +35,18 @@ class Account(
         if Account.is_broken:
             raise ValueError("the books do not balance")
         return secret
+
+
+class Slow(Entity[None], name="slow", retry=Retry(base=timedelta(milliseconds=1), factor=1, max_attempts=3)):
+    go_on = anyio.Event()
+    runs = 0
+
+    @rpc
+    async def work(self) -> None:
+        Slow.runs += 1
+        if Slow.runs == 1:
+            raise ValueError("not yet")
+        await Slow.go_on.wait()
 
 
 async def test_an_entity_is_shown_with_its_state_and_mailbox(rck: Rck) -> None:
@@ -60,6 +76,39 @@ async def test_what_waits_is_shown_without_its_payload_unless_asked(rck: Rck) ->
         assert (
             '{"amount":5}' in (await rck("entity", "account", "bob", "--group", "default", "--payloads")).out
         )
+
+
+async def test_what_a_handler_has_claimed_is_shown_with_its_attempt(rck: Rck) -> None:
+    async with joined(rck, entities=[Slow]) as cluster:
+        slow = cluster.entity(Slow, "carol")
+        Slow.go_on, Slow.runs = anyio.Event(), 0
+        await slow.work.send()  # the first attempt raises, the second waits
+
+        async def claimed() -> Any:
+            return (await rck("entity", "slow", "carol", "--json")).data["in_progress"]
+
+        await until(lambda: Slow.runs == 2, what="a second attempt")
+        taken = await until(claimed, what="a claimed message")
+        assert (taken["rpc"], taken["attempt"]) == ("work", 2)
+        shown = (await rck("entity", "slow", "carol")).out
+        assert re.search(r"^in_progress +work, attempt 2, \d+ ms old$", shown, re.MULTILINE)
+        assert re.search(r"^fence +[1-9]\d*$", shown, re.MULTILINE)
+        Slow.go_on.set()
+
+        async def nothing_waits() -> bool:
+            return (await rck("entity", "slow", "carol", "--json")).data["waiting"] == 0
+
+        await until(nothing_waits, what="an empty mailbox")
+
+
+async def test_a_state_that_cannot_be_read_says_so(rck: Rck, valkey: Any) -> None:
+    async with joined(rck, entities=[Account]) as cluster:
+        alice = cluster.entity(Account, "alice")
+        await alice.deposit(7)
+        keys = cluster.joined_runner().keyspace.of(alice.address.shard)
+        valkey.call("HSET", keys.entity("account:alice"), "b", "\xc1")
+        shown = (await rck("entity", "account", "alice", "--json")).data
+    assert "bytes that cannot be read" in shown["state"]
 
 
 @pytest.mark.parametrize(

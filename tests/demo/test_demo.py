@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -16,14 +17,28 @@ import psutil
 import pytest
 from rich.console import Console
 
-from redis_cluster_kit.cli.demo.promises import Promise, fences, hand_off, none_of, takeover
-from redis_cluster_kit.cli.demo.stage import sum_up
+from redis_cluster_kit.cli.demo.bank import Audit
+from redis_cluster_kit.cli.demo.books import Reckoning
+from redis_cluster_kit.cli.demo.figures import pace_now, quantile, whole_run
+from redis_cluster_kit.cli.demo.promises import (
+    Promise,
+    audits,
+    balance,
+    fences,
+    hand_off,
+    none_of,
+    one_effect,
+    takeover,
+)
+from redis_cluster_kit.cli.demo.stage import show_promises
 from redis_cluster_kit.cli.demo.view import Live, Plain, Scene
 from redis_cluster_kit.cli.demo.watching import Grant, Spread, unordered, waits
 from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.observe import ShardSight, Snapshot
 from redis_cluster_kit.ownership import Installed
+from redis_cluster_kit.runtime import LATENCY_BUCKETS
 from redis_cluster_kit.storage import ClusterRecord
+from redis_cluster_kit.testing import ChildEvent, Mutant, mutated_tree
 
 COMMAND = (sys.executable, "-c", "from redis_cluster_kit.cli import main; main()", "demo")
 
@@ -50,8 +65,16 @@ def test_it_kills_replaces_stops_and_keeps_what_it_promises(tmp_path: Path) -> N
     assert data["takeover_seconds"]["shards"] >= 34
     assert data["hand_off_seconds"]["shards"] >= 1
     assert data["lease_ttl"] == 1.0
-    assert len(data["promises"]) == 5
-    assert len({promise["promise"] for promise in data["promises"]}) == 5
+    assert len(data["promises"]) == 8
+    assert len({promise["promise"] for promise in data["promises"]}) == 8
+    # The bank was busy all the time, its auditor too, whose leader was the one that was killed.
+    assert data["transfers"]["acknowledged"] >= 100
+    assert data["transfers"]["repeated"] >= 10
+    assert data["messages"] >= 2 * data["transfers"]["acknowledged"] * 0.5
+    assert data["audits"]["rounds"] >= 2
+    assert data["audits"]["wrong"] == 0
+    assert data["audit_gap_seconds"] > 0.2
+    assert data["delivery_seconds"]["p50"] <= data["delivery_seconds"]["p99"]
     assert data["kept"] == all(promise["kept"] for promise in data["promises"])
     # How long things took is the machine's affair; what fences and owners did is not.
     assert done.returncode == (0 if data["kept"] else 1)
@@ -62,9 +85,27 @@ def test_it_kills_replaces_stops_and_keeps_what_it_promises(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+GENEROUS = Mutant(
+    name="every deposit is a little too high",
+    file="redis_cluster_kit/cli/demo/bank.py",
+    old="book.balance += amount",
+    new="book.balance += amount + (number % 7 == 0)",
+    invariant="the books balance",
+    test="tests/demo/test_demo.py::test_books_that_do_not_balance_are_told_in_plain_text",
+)
+
+
 @pytest.mark.faults
-def test_without_a_terminal_and_without_a_kill(tmp_path: Path) -> None:
-    done = demo(tmp_path, "--seconds", "1", "--pods", "2", "--no-kill")
+def test_books_that_do_not_balance_are_told_in_plain_text(tmp_path: Path) -> None:
+    """The shortest run, with a bank that gives money away: without a terminal and without a kill."""
+    tree, folder = mutated_tree(GENEROUS, tmp_path / "tree"), tmp_path / "temporary"
+    folder.mkdir()
+    words = ("--seconds", "1", "--pods", "2", "--no-kill", "--rate", "200")
+    done = demo(folder, *words, PYTHONPATH=str(tree))
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"^BROKEN the books balance: .*account-\d+ holds ", done.stdout, re.MULTILINE)
+    assert re.search(r"^BROKEN the auditor .* rounds found books that do not", done.stdout, re.MULTILINE)
+    assert re.search(r"^kept   every acknowledged transfer has exactly one effect", done.stdout, re.MULTILINE)
     assert "\x1b" not in done.stdout
     assert "SIGKILL" not in done.stdout.partition("What you have just seen")[0]
     assert "2 pods share 100 shards" in done.stdout
@@ -114,14 +155,49 @@ def test_promises_are_broken_by_what_breaks_them() -> None:
 
 
 def test_what_was_not_seen_was_not_kept() -> None:
-    assert not any(promise.kept for promise in (takeover(None, 0, 10), hand_off(None), fences([], [], 5)))
+    unseen = [takeover(None, 0, 10), hand_off(None), fences([], [], 5)]
+    unseen += [one_effect(None, []), balance(None), audits(Audit(), [], None)]
+    assert not any(promise.kept for promise in unseen)
+
+
+def test_the_bank_s_promises_are_broken_by_what_breaks_them() -> None:
+    good = Reckoning(accounts=2, held=2_000, opened_with=2_000, acknowledged=5, repeated=1)
+    assert one_effect(good, []).kept
+    assert one_effect(good, []).seen.startswith("5 transfers, 1 of them asked for again")
+    assert not one_effect(good, ["transfer 0: 5, then 6"]).kept
+    assert not one_effect(dataclasses.replace(good, effects=["transfer 3: twice"]), []).kept
+    assert not one_effect(dataclasses.replace(good, acknowledged=0), []).kept
+    assert balance(good).kept
+    assert not balance(dataclasses.replace(good, imbalance=["a holds 1"])).kept
+    assert audits(Audit(rounds=3), [], True).kept
+    assert not audits(Audit(rounds=3), [], False).kept
+    assert not audits(Audit(rounds=3, wrong=1), [], None).kept
+    assert not audits(Audit(rounds=3), ["version 3, then 2"], None).kept
 
 
 def test_a_broken_promise_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
-    sum_up([Promise("it holds", True, "so"), Promise("it is quick", False, "9 s", 9.0, 1.0)], 3.0)
+    show_promises([Promise("it holds", True, "so"), Promise("it is quick", False, "9 s", 9.0, 1.0)])
     out = capsys.readouterr().out.splitlines()
-    assert out[1] == "kept   it holds: so"
-    assert out[2] == "BROKEN it is quick: 9 s (promised: 1 s)"
+    assert out[0] == "kept   it holds: so"
+    assert out[1] == "BROKEN it is quick: 9 s (promised: 1 s)"
+
+
+def test_rates_are_made_of_the_last_two_seconds() -> None:
+    pod: Any = SimpleNamespace(child=SimpleNamespace(events=told(10)))
+    assert round(pace_now(pod).rate) == 10
+    assert pace_now(SimpleNamespace(child=SimpleNamespace(events=told(10)[:1]))).rate == 0.0  # type: ignore[arg-type]
+    assert pace_now(SimpleNamespace(child=SimpleNamespace(events=[]))).p99 is None  # type: ignore[arg-type]
+    total, both = whole_run([pod, pod])
+    assert (total, sum(both.latency)) == (30, 6)
+
+
+def test_quantiles_are_within_their_bucket() -> None:
+    buckets = [0] * (len(LATENCY_BUCKETS) + 1)
+    assert quantile(buckets, 0.5) is None
+    buckets[1], buckets[-1] = 99, 1
+    assert quantile(buckets, 0.5) == pytest.approx(0.00075, abs=0.00001)
+    assert quantile(buckets, 0.99) == pytest.approx(0.001)
+    assert quantile(buckets, 1.0) == LATENCY_BUCKETS[-1]
 
 
 # --- Its views ---
@@ -130,13 +206,16 @@ def test_a_broken_promise_is_shown_as_one(capsys: pytest.CaptureFixture[str]) ->
 @pytest.fixture
 def scene() -> Scene:
     def pod(number: int, state: str) -> Any:
-        child = SimpleNamespace(pid=1000 + number)
+        child = SimpleNamespace(pid=1000 + number, events=told(10 * number))
         return SimpleNamespace(
             name=f"pod-{number}", number=number, state=state, runner=f"r{number}", child=child
         )
 
     pods = SimpleNamespace(all=[pod(1, "killed"), pod(2, "serving")], by_runner=dict)
     pods.by_runner = lambda: {one.runner: one for one in pods.all}
+    pods.serving = pods.all[1:]
+    customers = SimpleNamespace(acknowledged=1_234, rate_now=400.4, underway=7)
+    oversight = SimpleNamespace(waiting=12, audit=Audit(rounds=3, underway=56))
     owners = ["r1"] * 30 + ["r2"] * 29 + [None]
     shards = [
         ShardSight(ShardId("default", number), owner, Installed(number + 1, owner or "", None, {}))
@@ -144,7 +223,20 @@ def scene() -> Scene:
     ]
     record = ClusterRecord(database_uuid="", layout_version=1, partitions=16, shard_counts={"default": 60})
     snapshot = Snapshot(record, {}, shards)
-    return Scene(pods, lambda: snapshot)  # type: ignore[arg-type]
+    watcher: Any = SimpleNamespace(latest=snapshot)
+    return Scene(pods, watcher, customers, oversight)  # type: ignore[arg-type]
+
+
+def told(rate: int) -> list[ChildEvent]:
+    """What a pod tells of itself, four times in a second and a half."""
+    return [
+        ChildEvent(
+            "figures",
+            step / 2,
+            {"commits": step * rate // 2, "fenced": 0, "entities": 5, "latency": [0, step, *[0] * 12]},
+        )
+        for step in range(4)
+    ]
 
 
 def test_the_plain_view(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +245,13 @@ def test_the_plain_view(scene: Scene, capsys: pytest.CaptureFixture[str]) -> Non
     view.say("look")
     out = capsys.readouterr().out
     assert "s] look" in out
-    assert "pod-1  1001  killed       30  1-30" in out
+    rows = {line.split()[0]: line.split() for line in out.splitlines() if line.split()[:1]}
+    assert rows["pod-1"] == ["pod-1", "1001", "killed", "30", "1-30", "0", "-", "-"]
+    assert rows["pod-2"] == ["pod-2", "1002", "serving", "29", "31-59", "20", "0.8", "1.0", "auditor"]
+    assert "20 messages/s, delivered in 0.8 ms (p50) and 1.0 ms (p99)" in out
+    assert "12 messages in mailboxes, 0 writes fenced off" in out
+    assert "1,234 transfers acknowledged, 400/s, 7 open" in out
+    assert "audit 3: 120 books, 56 on its way, every book adds up" in out
     assert "1" * 30 + "2" * 20 in out
     assert "2" * 9 + "·" in out
 
@@ -172,3 +270,4 @@ def test_the_live_view(scene: Scene) -> None:
     assert "\x1b[36m1" in text
     assert "\x1b[35m2" in text
     assert "pod-2" in text
+    assert "every book adds up" in text

@@ -8,13 +8,9 @@ from typing import Any, cast
 import pytest
 
 from redis_cluster_kit import MalformedMessageError
-from redis_cluster_kit.testing import Sent, instance
+from redis_cluster_kit.testing import Sent, assert_nothing_sent, assert_sent, instance, messages_sent
 
 from .accounts import Account, Bank, Insufficient, Ledger
-
-
-def sent(entity: Account) -> list[Sent]:
-    return cast("Any", entity).sent
 
 
 async def test_its_rpcs_run_here_and_now() -> None:
@@ -33,11 +29,11 @@ async def test_what_a_turn_sends_is_kept() -> None:
     alice = instance(Account, "alice", state=Ledger(5))
     await alice.transfer("bob", 2)
     await alice.remind()
-    assert sent(alice) == [
+    assert messages_sent(alice) == [
         Sent("account", "bob", "deposit", {"amount": 2}),
-        Sent("account", "alice", "deposit", {"amount": 1}, sent(alice)[1].options),
+        Sent("account", "alice", "deposit", {"amount": 1}, messages_sent(alice)[1].options),
     ]
-    assert sent(alice)[1].options.delay == timedelta(days=1)
+    assert messages_sent(alice)[1].options.delay == timedelta(days=1)
 
 
 async def test_a_turn_that_raises_changes_and_sends_nothing() -> None:
@@ -46,7 +42,7 @@ async def test_a_turn_that_raises_changes_and_sends_nothing() -> None:
         await alice.transfer("bob", 7)
     assert caught.value.missing == 2
     assert alice.state == Ledger(5)
-    assert sent(alice) == []
+    assert messages_sent(alice) == []
 
 
 async def test_resources_and_answers_come_from_the_test() -> None:
@@ -79,3 +75,25 @@ async def test_it_is_started_once() -> None:
     alice = instance(Account, "alice")
     await alice.deposit(1)
     assert await alice.started() == 1
+
+
+async def test_what_was_sent_is_asserted_in_a_line() -> None:
+    alice = instance(Account, "alice", state=Ledger(5))
+    assert_nothing_sent(alice)
+    await alice.transfer("bob", 2)
+    await alice.remind()
+    assert assert_sent(alice, Account.deposit, "bob", amount=2).options.delay is None
+    assert assert_sent(alice, Account.deposit, "alice").options.delay == timedelta(days=1)
+    with pytest.raises(AssertionError) as caught:
+        assert_sent(alice, Account.deposit, "bob", amount=3)
+    assert str(caught.value) == (
+        "expected account/bob.deposit(amount=3) to be sent once, it was sent 0 times; "
+        "all: account/bob.deposit(amount=2); account/alice.deposit(amount=1)"
+    )
+    await alice.transfer("bob", 2)
+    with pytest.raises(AssertionError, match="it was sent 2 times"):
+        assert_sent(alice, Account.deposit, "bob")
+    with pytest.raises(AssertionError, match="expected no message to be sent"):
+        assert_nothing_sent(alice)
+    with pytest.raises(TypeError, match=r"what `instance\(…\)` returned"):
+        messages_sent(cast("Account", "alice"))

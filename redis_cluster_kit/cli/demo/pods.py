@@ -1,33 +1,20 @@
-"""The demo's runners: processes of their own, started, killed and stopped from here.
-
-The lower half runs in them. Each tells which shards it gained and lost, by the boot clock all processes of
-a host share.
-"""
+"""The demo's runners: processes of their own, started, killed and stopped here; `hosting` runs in them."""
 
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import anyio
 
 from redis_cluster_kit.cli.commands import CannotError
-from redis_cluster_kit.cluster import Cluster
-from redis_cluster_kit.entity import Entity
-from redis_cluster_kit.ownership import ClusterEvent, ShardGained, ShardLost
-from redis_cluster_kit.settings import LeaseSettings, Settings, ShortLeaseWarning
-from redis_cluster_kit.testing import ChildExitedError, ChildProcess, NoEventError, emit
-
-NAMESPACE = "demo"
-ENTITIES: tuple[type[Entity[Any]], ...] = ()
-"""What every pod serves."""
+from redis_cluster_kit.testing import ChildExitedError, ChildProcess, NoEventError
 
 State = Literal["starting", "serving", "killed", "leaving", "left"]
+_SERVE = f"{__package__}.hosting:serve"
 _START_WITHIN = 20.0
 _LEAVE_WITHIN = 15.0
 
@@ -115,46 +102,6 @@ class Pods:
     def _make(self) -> Pod:
         number = len(self.all) + 1
         options = {**self._options, "name": f"pod-{number}"}
-        pod = Pod(number, ChildProcess(f"{__name__}:serve", json.dumps(options), name=f"pod-{number}"))
+        pod = Pod(number, ChildProcess(_SERVE, json.dumps(options), name=f"pod-{number}"))
         self.all.append(pod)
         return pod
-
-
-# In the pod's process
-
-
-async def serve(options: str) -> None:
-    """Be a runner until SIGTERM."""
-    given = json.loads(options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShortLeaseWarning)
-        settings = Settings(lease=LeaseSettings(ttl=timedelta(seconds=given["ttl"])))
-    cluster = Cluster(
-        given["redis"],
-        given["database"],
-        namespace=NAMESPACE,
-        name=given["name"],
-        entities=ENTITIES,
-        lifespan=_telling,
-        settings=settings,
-    )
-    async with cluster:
-        emit("joined", runner=cluster.runner_id)
-        await cluster.run_forever()
-
-
-@asynccontextmanager
-async def _telling(cluster: Cluster) -> AsyncGenerator[None]:
-    """Listen from before the first shard until after the last."""
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_tell, cluster.events())
-        yield
-        tasks.cancel_scope.cancel()
-
-
-async def _tell(events: AsyncIterator[ClusterEvent]) -> None:
-    async for event in events:
-        if isinstance(event, ShardGained):
-            emit("gained", shard=str(event.shard), fence=event.fence)
-        elif isinstance(event, ShardLost):
-            emit("lost", shard=str(event.shard), fence=event.fence, clean=event.was_clean)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .bank import Audit
+from .books import Reckoning
 from .watching import Grant, Spread, unordered
 
 HAND_OFF_LIMIT = 1.0
@@ -56,3 +58,38 @@ def fences(given: Sequence[Grant], steps_back: Sequence[str], looks: int) -> Pro
 def none_of(failures: Sequence[str], text: str, seen: str) -> Promise:
     """Judge what either always held or has failures to name."""
     return Promise(text, not failures, f"not so: {'; '.join(failures)}" if failures else seen)
+
+
+def one_effect(found: Reckoning | None, different: Sequence[str]) -> Promise:
+    """Judge whether every transfer did what its customer was told, once."""
+    text = "every acknowledged transfer has exactly one effect"
+    if found is None or not found.acknowledged:
+        return Promise(text, False, "no transfer was seen")
+    wrong = [*found.effects, *different]
+    if wrong:
+        return Promise(text, False, f"{len(wrong)} have not: {'; '.join(wrong[:3])}")
+    seen = f"{found.acknowledged:,} transfers, {found.repeated:,} of them asked for again under their keys"
+    return Promise(text, True, f"{seen}: each is paid once and received once")
+
+
+def balance(found: Reckoning | None) -> Promise:
+    """Judge whether all money is where it should be."""
+    text = "the books balance"
+    if found is None or not found.accounts:
+        return Promise(text, False, "no book was read")
+    if found.imbalance:
+        return Promise(text, False, "; ".join(found.imbalance[:3]))
+    return Promise(text, True, f"{found.accounts} accounts hold {found.held:,}, as in the beginning")
+
+
+def audits(audit: Audit, steps_back: Sequence[str], went_on: bool | None) -> Promise:
+    """Judge the auditor; `went_on`: whether rounds came after its leader was killed, None if nobody was."""
+    text = "the auditor has one leader after the other, and each goes on from what was saved"
+    if not audit.rounds:
+        return Promise(text, False, "no audit was seen")
+    wrong = list(steps_back)
+    if went_on is False:
+        wrong.append("no round after its leader was killed")
+    if audit.wrong:
+        wrong.append(f"{audit.wrong} of {audit.rounds} rounds found books that do not add up")
+    return Promise(text, not wrong, "; ".join(wrong[:3]) or f"{audit.rounds} rounds, none found anything")

@@ -16,8 +16,12 @@ import anyio
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.observe import Snapshot
 
+from .bank import ACCOUNTS, OPENING
+from .books import Reckoning, reckon
+from .customers import Customers
+from .oversight import Oversight, leader_in
 from .pods import Pod, Pods
-from .promises import Promise, fences, hand_off, none_of, takeover
+from .promises import Promise, audits, balance, fences, hand_off, none_of, one_effect, takeover
 from .view import View
 from .watching import Spread, Watcher, grants, losses, waits
 
@@ -25,6 +29,9 @@ _SETTLE_WITHIN = 15.0
 _EVEN_WITHIN = 5.0
 _SHORTEST_LINGER = 0.3
 _LONGEST_LINGER = 4.0
+_FIRST_AUDIT_WITHIN = 15.0
+_QUIET_WITHIN = 20.0
+_HEARD_WITHIN = 5.0
 
 Act = Callable[[], Awaitable[None]]
 
@@ -35,6 +42,8 @@ class Story:
 
     pods: Pods
     watcher: Watcher
+    customers: Customers
+    oversight: Oversight
     view: View
     ttl: timedelta
     until: float
@@ -43,9 +52,13 @@ class Story:
     promises: list[Promise] = field(default_factory=list[Promise])
     takeover: Spread | None = None
     hand_off: Spread | None = None
+    reckoning: Reckoning | None = None
+    audit_gap: float | None = None
+    """Seconds from the kill of the auditor's leader to the next audit."""
     _unsettled: list[str] = field(default_factory=list[str])
     _disorderly: list[str] = field(default_factory=list[str])
     _orphaned: int = 0
+    _audit_went_on: bool | None = None
 
     @property
     def takeover_limit(self) -> float:
@@ -55,7 +68,7 @@ class Story:
     def acts(self) -> list[Act]:
         """Return the steps, in order."""
         deadly: list[Act] = [self._kill, self._replace] if self.with_kill else []
-        return [self._share, *deadly, self._stop, self._end]
+        return [self._share, self._open, *deadly, self._stop, self._close, self._end]
 
     async def tell(self) -> None:
         """Play all steps, with a pause after each so that the whole lasts as long as it should."""
@@ -73,17 +86,31 @@ class Story:
         await self._settled("the pods share the shards")
         self.view.say(f"{len(self.pods.serving)} pods share {count} shards, each with a fence of its own")
 
+    async def _open(self) -> None:
+        self.customers.open()
+        await self.oversight.until(lambda: self.oversight.audit.rounds > 0, within=_FIRST_AUDIT_WITHIN)
+        leader = self._leader()
+        self.view.say(
+            f"the bank opens: {len(ACCOUNTS)} accounts hold {OPENING:,} each, customers ask for about "
+            f"{self.customers.rate:g} transfers a second; {leader.name if leader else 'nobody'} leads the "
+            "auditor"
+        )
+
     async def _kill(self) -> None:
-        victim = self._richest()
+        leader = self._leader()
+        victim = leader or self._richest()
         orphans = self._owned_by(victim)
         killed = await self.pods.kill(victim)
+        leads = " and leads the auditor" if leader else ""
         self.view.say(
-            f"{victim.name} is killed with SIGKILL: {len(orphans)} shards wait for their leases to end, "
-            f"{self.ttl.total_seconds():g} s after the last renewal"
+            f"{victim.name}, which serves {len(orphans)} shards{leads}, is killed with SIGKILL: they wait "
+            f"for their leases to end, {self.ttl.total_seconds():g} s after the last renewal"
         )
         await self._settled(f"the shards of {victim.name} have new owners")
         ends = dict.fromkeys(orphans, killed)
         others = [pod for pod in self.pods.all if pod is not victim]
+        # A pod that has just taken over has much to do, and tells of it a little later.
+        await self.oversight.until(lambda: len(waits(ends, grants(others))) == len(orphans), _HEARD_WITHIN)
         found = waits(ends, grants(others))
         self._orphaned = len(orphans) - len(found)
         self.takeover = Spread.of(found.values())
@@ -91,6 +118,22 @@ class Story:
             self.view.say(
                 f"taken over: {self.takeover.shards} shards, the first after {self.takeover.first:.2f} s, "
                 f"the last after {self.takeover.last:.2f} s"
+            )
+        if leader is not None:
+            await self._see_audit_after(killed)
+
+    async def _see_audit_after(self, killed: float) -> None:
+        """The auditor has to go on with another leader; what its dead one saved last does not count."""
+        since = killed + self.ttl.total_seconds() / 5
+        seen = self.oversight
+        await seen.until(lambda: seen.first_round_after(since) is not None, _QUIET_WITHIN)
+        saved, leader = seen.first_round_after(since), self._leader()
+        self._audit_went_on = saved is not None
+        if saved is not None and leader is not None:
+            self.audit_gap = saved - killed
+            self.view.say(
+                f"{leader.name} leads the auditor now, and saved its next round {self.audit_gap:.2f} s after "
+                "the kill"
             )
 
     async def _replace(self) -> None:
@@ -114,6 +157,16 @@ class Story:
                 f"{self.hand_off.median * 1000:.0f} ms (median), {self.hand_off.last * 1000:.0f} ms at most"
             )
 
+    async def _close(self) -> None:
+        await self.customers.close()
+        if not await self.oversight.quiet(_QUIET_WITHIN):
+            self._unsettled.append("messages still wait after the bank has closed")
+        self.reckoning = reckon(await self.customers.read_books(), self.customers.transfers)
+        self.view.say(
+            f"the bank closes: {self.reckoning.acknowledged:,} transfers were acknowledged; every book is "
+            "read and compared with what customers were told"
+        )
+
     async def _end(self) -> None:
         self.view.say("the curtain falls: everybody is told to go")
         before = {pod.name for pod in self.pods.serving}
@@ -127,6 +180,11 @@ class Story:
     def _richest(self) -> Pod:
         """The pod whose going is seen best."""
         return max(self.pods.serving, key=lambda pod: len(self._owned_by(pod)))
+
+    def _leader(self) -> Pod | None:
+        """The pod that serves and leads the auditor."""
+        pod = self.pods.by_runner().get(leader_in(self.watcher.latest) or "")
+        return pod if pod is not None and pod.state == "serving" else None
 
     def _owned_by(self, pod: Pod) -> set[str]:
         return {str(sight.shard) for sight in self.watcher.latest.shards if sight.owner == pod.runner}
@@ -177,6 +235,11 @@ class Story:
 
     def judge(self) -> None:
         """Judge every promise that was at stake."""
+        self.promises += [
+            one_effect(self.reckoning, self.customers.different),
+            balance(self.reckoning),
+            audits(self.oversight.audit, self.oversight.steps_back, self._audit_went_on),
+        ]
         if self.with_kill:
             self.promises.append(takeover(self.takeover, self._orphaned, self.takeover_limit))
         self.promises += [

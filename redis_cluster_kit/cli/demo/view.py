@@ -16,9 +16,14 @@ from redis_cluster_kit.cli.output import plain_table, rich_table
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.observe import Snapshot
 
+from .bank import ACCOUNTS, AUDITOR
+from .customers import Customers
+from .figures import Pace, pace_now, together
+from .oversight import Oversight, leader_in
 from .pods import Pod, Pods
+from .watching import Watcher
 
-HEADINGS = ("pod", "pid", "state", "shards", "fences")
+HEADINGS = ("pod", "pid", "state", "shards", "fences", "messages/s", "p50 ms", "p99 ms", "leads")
 LETTERS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
 FREE = "·"
@@ -58,7 +63,8 @@ class Plain(Silent):
         super().say(text)
         click.echo(f"[{self.said[-1][0]:5.1f} s] {text}")
         if self.scene is not None:
-            for line in (*plain_table(HEADINGS, self.scene.rows()), *self.scene.map_lines()):
+            table = plain_table(HEADINGS, self.scene.rows())
+            for line in (*table, *self.scene.map_lines(), *self.scene.bank_lines()):
                 click.echo(f"          {line}")
         sys.stdout.flush()
 
@@ -91,28 +97,52 @@ class Live(Silent):
         lines = [Text(f"[{at:5.1f} s] {text}") for at, text in self.said]
         if self.scene is None:
             return Group(*lines)
-        return Group(rich_table(HEADINGS, self.scene.rows()), self.scene.coloured_map(), *lines)
+        table, bank = rich_table(HEADINGS, self.scene.rows()), map(Text, self.scene.bank_lines())
+        return Group(table, self.scene.coloured_map(), *bank, Text(), *lines)
 
 
 class Scene:
-    """What both views show: the pods and the shards as they were seen last."""
+    """What both views show: the pods, the shards and the bank as they were seen last."""
 
-    def __init__(self, pods: Pods, look: Any) -> None:
+    def __init__(self, pods: Pods, watcher: Watcher, customers: Customers, oversight: Oversight) -> None:
         self._pods = pods
-        self._look = look
+        self._watcher = watcher
+        self._customers = customers
+        self._oversight = oversight
 
     @property
     def _snapshot(self) -> Snapshot:
-        snapshot: Snapshot = self._look()
-        return snapshot
+        return self._watcher.latest
 
     def rows(self) -> list[Sequence[object]]:
         """Return a row for each pod."""
         snapshot = self._snapshot
+        leader = leader_in(snapshot)
         return [
-            (pod.name, pod.child.pid, pod.state, snapshot.owned_by(pod.runner), _fences(snapshot, pod))
+            (
+                pod.name,
+                pod.child.pid,
+                pod.state,
+                snapshot.owned_by(pod.runner),
+                _fences(snapshot, pod),
+                *_pace(pace_now(pod) if pod.state == "serving" else Pace()),
+                AUDITOR if pod.runner == leader else "",
+            )
             for pod in self._pods.all
             if pod.runner
+        ]
+
+    def bank_lines(self) -> list[str]:
+        """Return the bank in a few lines."""
+        pace = together(pace_now(pod) for pod in self._pods.serving)
+        p50, p99 = _milliseconds(pace.p50), _milliseconds(pace.p99)
+        bank, audit = self._customers, self._oversight.audit
+        verdict = f"WRONG in {audit.wrong} rounds" if audit.wrong else "every book adds up"
+        return [
+            f"{pace.rate:,.0f} messages/s, delivered in {p50} ms (p50) and {p99} ms (p99)",
+            f"{self._oversight.waiting:,} messages in mailboxes, {pace.fenced} writes fenced off",
+            f"{bank.acknowledged:,} transfers acknowledged, {bank.rate_now:,.0f}/s, {bank.underway:,} open",
+            f"audit {audit.rounds}: {len(ACCOUNTS)} books, {audit.underway:,} on its way, {verdict}",
         ]
 
     def map_lines(self) -> list[str]:
@@ -150,3 +180,11 @@ def _fences(snapshot: Snapshot, pod: Pod) -> str:
         if sight.owner == pod.runner and sight.installed is not None
     ]
     return f"{min(found)}-{max(found)}" if found else "-"
+
+
+def _pace(pace: Pace) -> tuple[str, str, str]:
+    return f"{pace.rate:,.0f}", _milliseconds(pace.p50), _milliseconds(pace.p99)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.1f}"

@@ -1,0 +1,1 @@
+"""A bank: accounts as entities, an auditor as a singleton. `bank.py` is all of it."""
