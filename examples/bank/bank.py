@@ -1,8 +1,8 @@
 """A bank: accounts are entities, the auditor is a singleton, and a transfer is one atomic turn.
 
-`python examples/bank/bank.py` starts a server of its own, lets customers pay one another, and checks the books.
-With BANK_REDIS and BANK_DATABASE set, `rck run --processes 3 examples.bank.bank:make_cluster` serves the same
-bank on three pods, and this program is a fourth.
+`python examples/bank/bank.py` starts a server of its own, lets customers pay one another, and checks the
+books. With BANK_REDIS and BANK_DATABASE set, `rck run --processes 3 examples.bank.bank:make_cluster` serves
+the same bank on three pods, and this program is a fourth.
 """
 
 from __future__ import annotations
@@ -81,11 +81,12 @@ def make_cluster() -> Cluster:
     )
 
 
-async def pay(cluster: Cluster, number: int) -> bool:
-    """Ask for one random transfer, twice: with a key, as a customer does who heard nothing. True: it is paid."""
+async def pay(cluster: Cluster) -> bool:
+    """Ask for one random transfer, twice, as a customer does who heard nothing; return whether it is paid."""
     source, target = random.sample(NAMES, 2)
-    transfer = cluster.entity(Account, source).transfer.options(idempotency_key=f"transfer-{number}")
-    amount = random.randint(1, 60)
+    key = f"transfer-{cluster.generate_id()}"
+    transfer = cluster.entity(Account, source).transfer.options(idempotency_key=key)
+    amount = random.randint(1, 30)
     try:
         first, again = await asyncio.gather(transfer(target, amount), transfer(target, amount))
     except Insufficient:
@@ -98,7 +99,7 @@ async def main() -> None:
     async with make_cluster() as cluster:
         for name in NAMES:  # under a key an opening deposit counts once, however often this runs
             await cluster.entity(Account, name).deposit.options(idempotency_key="opening")(OPENING)
-        paid = await asyncio.gather(*(pay(cluster, number) for number in range(100)))
+        paid = await asyncio.gather(*(pay(cluster) for _ in range(100)))
         print(f"100 transfers were asked for twice each: {sum(paid)} paid once, {100 - sum(paid)} declined")
 
         while (total := await total_of(cluster)) != OPENING * len(NAMES):
@@ -106,11 +107,12 @@ async def main() -> None:
             await asyncio.sleep(0.1)
         print(f"{len(NAMES)} accounts hold {total}, as in the beginning")
 
-        while (
-            audit := await cluster.singleton_state("auditor", Audit)
-        ) is None or audit.state.total != total:
+        while True:
+            audit = await cluster.singleton_state("auditor", Audit)
+            if audit is not None and audit.state.total == total:
+                break
             await asyncio.sleep(0.1)
-        print(f"the auditor says {audit.state.total}")
+        print(f"the auditor says {total}")
 
 
 if __name__ == "__main__":
