@@ -261,8 +261,7 @@ class Caller:
         durability = call.options.durability
         try:
             if durability is None:
-                first = parcel.kind == "g" and not again  # a key may have been used before
-                return await self.mailboxes.put(parcel, not_after, first=first, again=again)
+                return await self.mailboxes.put(parcel, not_after, again=again)
             return await self.mailboxes.put_replicated(parcel, not_after, durability.replicas, again=again)
         except PersistenceFailedError as error:
             if error.execution is not Execution.UNKNOWN:

@@ -23,7 +23,7 @@ from .parcel import HeldFence, Message, Parcel, place_of, read_entry
 
 APPEND = Script.load("mailbox/append").in_order(
     *("mailbox", "live", "active", "fence", "done_a", "done_b", "done_c"),
-    *("shard", "member", "id", "message", "class", "check", "window", "first", "again", "not_after"),
+    *("shard", "member", "id", "message", "class", "check", "window", "again", "not_after"),
     *("capacity", "bytes_limit", "always"),
 )
 PUT = Script.load("scheduled/put")
@@ -94,26 +94,25 @@ class Mailboxes:
         }
         """Milliseconds each class is remembered."""
 
-    async def put(self, parcel: Parcel, not_after: int, *, first: bool = False, again: bool = False) -> Put:
+    async def put(self, parcel: Parcel, not_after: int, *, again: bool = False) -> Put:
         """Append a parcel, or schedule it. Safe to repeat until `not_after`, in server milliseconds.
 
-        `first`: its id was made for it just now, so that no marker can know it. `again`: it may have been put
-        before; if it was withdrawn since, it stays so.
+        `again`: it may have been put before; if it was withdrawn since, it stays so.
         """
         if parcel.due is not None:
             script, values = self._put_values(parcel, not_after, again=again)
             return _put(await script(self.lanes, self.keyspace.slot(parcel.shard), **values))
         keys = self.keyspace.of(parcel.shard)
         kind, member = parcel.kind, parcel.member
-        what = (keys.shard, member, parcel.id, parcel.message, kind, parcel.check, self.windows[kind])
-        bounds = (not_after, parcel.capacity, self._bytes_limit, int(parcel.is_nudged_always))
-        repeated = (*what, 0, int(again), *bounds)
         return _put(
             await self._appends.call(
                 keys.slot,
                 (keys.mailbox(member), keys.live, keys.active, keys.fence, *keys.done_of[kind]),
-                (*what, 1, 0, *bounds) if first else repeated,
-                repeated,
+                (
+                    *(keys.shard, member, parcel.id, parcel.message, kind, parcel.check),
+                    *(self.windows[kind], int(again), not_after, parcel.capacity, self._bytes_limit),
+                    int(parcel.is_nudged_always),
+                ),
             )
         )
 
@@ -164,7 +163,6 @@ class Mailboxes:
         shared["active"] = keys.active
         shared["bytes_limit"] = self._bytes_limit
         shared["always"] = parcel.is_nudged_always
-        shared["first"] = False
         return APPEND, shared
 
     async def claim(

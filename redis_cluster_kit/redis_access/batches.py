@@ -43,10 +43,8 @@ class Batches:
         """By slot on a Cluster, where a command stays within one; elsewhere all together."""
         self._is_planned = False
 
-    async def call(
-        self, slot: int, keys: tuple[Word, ...], arguments: tuple[Word, ...], repeated: tuple[Word, ...]
-    ) -> Outcome:
-        """Run it with keys and arguments in the header's order; `repeated` are those of a repeat."""
+    async def call(self, slot: int, keys: tuple[Word, ...], arguments: tuple[Word, ...]) -> Outcome:
+        """Run it with keys and arguments in the header's order; `PersistenceFailedError` if it cannot be."""
         loop = asyncio.get_running_loop()
         call = _Call(loop.create_future(), slot, keys, arguments)
         waiting = self._waiting
@@ -66,12 +64,12 @@ class Batches:
         try:
             reply = await call.answer
         except PersistenceFailedError as error:
-            return await self._alone(slot, keys, repeated, may_have_run=error.execution is Execution.UNKNOWN)
+            return await self._alone(slot, keys, arguments, may_have_run=error.execution is Execution.UNKNOWN)
         if reply.__class__ is not list:  # an error reply, or there is no connection at the moment
             unknown = (
                 isinstance(reply, ReplyError) and classify(reply).to_error().execution is Execution.UNKNOWN
             )
-            return await self._alone(slot, keys, repeated, may_have_run=unknown)
+            return await self._alone(slot, keys, arguments, may_have_run=unknown)
         if reply and not reply[0]:
             raise _stopped(self._script.name, reply[1])
         return self._script.read(reply)

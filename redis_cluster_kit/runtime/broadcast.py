@@ -113,7 +113,7 @@ class Broadcasts:
         )
         not_after = self.host.clock.server_ms() + self._mailboxes.windows["g"]
         try:
-            return (await self._mailboxes.put(parcel, not_after, first=True)).word == "appended"
+            return (await self._mailboxes.put(parcel, not_after)).word == "appended"
         except KitError as error:
             logger.warning("a broadcast did not reach %s: %s", activation.address, error)
             return False

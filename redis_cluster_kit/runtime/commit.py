@@ -89,7 +89,7 @@ class Committer:
                 self._mailboxes.lanes, keys.slot, _KEYS, *names, *arguments, *sends
             )
         else:
-            outcome = await self._commits.call(keys.slot, names, arguments, arguments)
+            outcome = await self._commits.call(keys.slot, names, arguments)
         refuse_fenced(outcome, self._shard, self._fence)
         if outcome.word in ("next", "idle"):
             return Committed("ok", read_message(outcome))

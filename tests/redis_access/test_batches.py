@@ -18,14 +18,13 @@ TEXT = """#!lua
 -- purpose: counts calls, odd amounts not
 -- key counter (string): the sum
 -- arg amount (integer): how much
--- arg repeated (flag): it is a repeat
--- returns ok sum again: counted
+-- returns ok sum: counted
 -- refuses odd: odd amounts are not added
 -- repeat: safe, for this test
 if amount % 2 == 1 then
   return { 'odd' }
 end
-return { 'ok', redis.call('INCRBY', counter, amount), repeated and 'again' or 'first' }
+return { 'ok', redis.call('INCRBY', counter, amount) }
 """
 ADD = Script("sum/add", TEXT, {})
 
@@ -37,7 +36,7 @@ def call(batches: Batches, keyspace: Keyspace, amount: int, *, partition: int = 
 
 
 async def _run(batches: Batches, slot: int, key: str, amount: int) -> Outcome:
-    return await batches.call(slot, (key,), (amount, 0), (amount, 1))
+    return await batches.call(slot, (key,), (amount,))
 
 
 def commands(server: RedisServer) -> dict[str, int]:
@@ -67,9 +66,9 @@ async def test_calls_of_one_loop_turn_go_as_one_command(private_valkey: RedisSer
         after = commands(private_valkey)
     assert [outcome.word for outcome in outcomes] == ["ok", "odd", "ok", "ok"]
     assert [outcome.fields for outcome in outcomes if outcome.fields] == [
-        (2, b"first"),
-        (6, b"first"),
-        (12, b"first"),
+        (2,),
+        (6,),
+        (12,),
     ]
     assert after == before | {"evalsha": before["evalsha"] + 1}
 
@@ -95,7 +94,6 @@ async def test_on_a_cluster_a_batch_stays_within_a_slot(
         calls = [call(batches, keyspace, 2, partition=place % 16) for place in range(48)]
         outcomes = await asyncio.gather(*calls)
     assert [outcome.fields[0] for outcome in outcomes] == [2] * 16 + [4] * 16 + [6] * 16
-    assert {outcome.fields[1] for outcome in outcomes} == {b"first"}
 
 
 async def test_a_call_that_stops_at_an_error_harms_no_other(
@@ -108,7 +106,7 @@ async def test_a_call_that_stops_at_an_error_harms_no_other(
         await lanes.call(keyspace.slots[1], "SET", keyspace.values(1), "no number")
         calls = [call(batches, keyspace, 2, partition=place) for place in (0, 1, 0)]
         first, wrong, last = await asyncio.gather(*calls, return_exceptions=True)
-    assert (first, last) == (Outcome("ok", (2, b"first")), Outcome("ok", (4, b"first")))
+    assert (first, last) == (Outcome("ok", (2,)), Outcome("ok", (4,)))
     assert isinstance(wrong, PersistenceFailedError)
     assert wrong.execution is Execution.UNKNOWN
     assert not wrong.is_retryable
@@ -116,7 +114,6 @@ async def test_a_call_that_stops_at_an_error_harms_no_other(
 
 
 async def test_a_lost_reply_makes_each_repeat_itself(private_valkey: RedisServer, namespace: str) -> None:
-    """And each says that it is a repeat: what it has said of its first time may be true no more."""
     keyspace = Keyspace(namespace, 1)
     async with (
         Proxy.to("127.0.0.1", private_valkey.port) as proxy,
@@ -127,7 +124,7 @@ async def test_a_lost_reply_makes_each_repeat_itself(private_valkey: RedisServer
         lost = proxy.lose_reply(command("EVALSHA", sha=ADD.in_batches().sha))
         outcomes = await asyncio.gather(*(call(batches, keyspace, 2) for _ in range(3)))
         lost.assert_fired(1)
-    assert [outcome.fields for outcome in outcomes] == [(8, b"again"), (10, b"again"), (12, b"again")]
+    assert [outcome.fields for outcome in outcomes] == [(8,), (10,), (12,)]
 
 
 async def test_doubt_stays_when_the_repeat_is_refused(private_valkey: RedisServer, namespace: str) -> None:
@@ -186,7 +183,7 @@ async def test_a_server_that_forgot_the_script_gets_its_text(
         before = commands(private_valkey)
         outcomes = await asyncio.gather(*(call(batches, keyspace, 2) for _ in range(3)))
         assert commands(private_valkey) == {"eval": before["eval"] + 1, "evalsha": before["evalsha"] + 1}
-    assert [outcome.fields for outcome in outcomes] == [(2, b"first"), (4, b"first"), (6, b"first")]
+    assert [outcome.fields for outcome in outcomes] == [(2,), (4,), (6,)]
 
 
 async def test_a_caller_that_went_away_leaves_the_others(private_valkey: RedisServer, namespace: str) -> None:
@@ -199,7 +196,7 @@ async def test_a_caller_that_went_away_leaves_the_others(private_valkey: RedisSe
         gone.cancel()
         outcomes = await asyncio.gather(one, gone, other, return_exceptions=True)
     assert isinstance(outcomes[1], asyncio.CancelledError)
-    assert [outcomes[0], outcomes[2]] == [Outcome("ok", (2, b"first")), Outcome("ok", (6, b"first"))]
+    assert [outcomes[0], outcomes[2]] == [Outcome("ok", (2,)), Outcome("ok", (6,))]
 
 
 async def test_after_the_lanes_are_closed_calls_are_refused(

@@ -29,8 +29,8 @@ MUTANTS = [
     Mutant(
         "full before duplicate",
         "lua/mailbox/append.lua",
-        "  local now = server_ms()\n",
-        "  local now = server_ms()\nif redis.call('XLEN', mailbox) >= capacity then return { 'full' } end\n",
+        "local now = server_ms()\n",
+        "local now = server_ms()\nif redis.call('XLEN', mailbox) >= capacity then return { 'full' } end\n",
         invariant="I2",
         test="a_repeat_to_a_full_mailbox",
     ),

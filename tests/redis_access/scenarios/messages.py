@@ -98,7 +98,6 @@ def append_scenarios(keyspace: Keyspace) -> list[Scenario]:
         "active": keys.active,
         "bytes_limit": 10_000,
         "always": False,
-        "first": False,
     }
 
     def append(word: str, *setup: Command, **values: object) -> Scenario:
@@ -111,9 +110,6 @@ def append_scenarios(keyspace: Keyspace) -> list[Scenario]:
         append("appended", *with_inbox(keyspace), message=large),
         append("appended", *with_inbox(keyspace), *waiting(keyspace), id=OTHER, always=True),
         append("appended", not_after=FAR),
-        append("appended", first=True),
-        append("appended", *with_inbox(keyspace), *waiting(keyspace), id=OTHER, first=True),
-        append("full", *waiting(keyspace), id=OTHER, capacity=1, first=True),
         append("answered", *finished(keyspace)),
         append("answered", *buried(keyspace)),
         append("answered", *finished(keyspace), not_after=1),
