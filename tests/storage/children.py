@@ -126,7 +126,7 @@ async def stop_inside_transaction(database: Database, namespace: str) -> None:
             {"namespace": namespace},
         )
         emit("inside")
-        # To this very thread: sent to the process, another thread takes it, and this one might go on to commit.
+        # To this very thread: another one would take what is sent to the process, and this go on to commit.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     await database.transaction(work, timeout=TIMEOUT)
