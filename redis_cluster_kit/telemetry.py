@@ -14,6 +14,34 @@ from typing import Any, Final
 from redis_cluster_kit.identity import ShardId
 
 
+class OpenSpan:
+    """A span that is current and ended by hand."""
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: Any) -> None:
+        from opentelemetry import context, trace
+
+        self._span = span
+        self._token = context.attach(trace.set_span_in_context(span))
+
+    def end(self) -> None:
+        """End it where it was begun: what was current before is so again."""
+        from opentelemetry import context
+
+        context.detach(self._token)
+        self._span.end()
+
+    def drop(self, error: BaseException | None) -> None:
+        """End it from elsewhere, with what cut it short."""
+        if isinstance(error, Exception):
+            from opentelemetry.trace import Status, StatusCode
+
+            self._span.record_exception(error)
+            self._span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+        self._span.end()
+
+
 class Tracing:
     """The way to OpenTelemetry; a tracer of its API does nothing until the service sets a provider up."""
 
@@ -60,6 +88,19 @@ class Tracing:
             attributes=_attributes(about),
         )
         return opened
+
+    def begin(self, name: str, **about: Any) -> OpenSpan | None:
+        """Open a span without a parent, to be ended by hand; None where nobody records any."""
+        if self.tracer is None or self._is_idle:
+            return None
+        from opentelemetry.context import Context
+        from opentelemetry.trace import SpanKind
+
+        return OpenSpan(
+            self.tracer.start_span(
+                name, context=Context(), kind=SpanKind.CONSUMER, attributes=_attributes(about)
+            )
+        )
 
     @property
     def is_idle(self) -> bool:

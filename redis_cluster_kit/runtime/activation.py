@@ -260,12 +260,12 @@ class EntityActivation:
             self.around.counters.rescued += age > _FRESH_MS
 
     async def _park(self) -> None:
-        self._parked = asyncio.get_running_loop().create_future()
+        self._parked = parked = asyncio.get_running_loop().create_future()
         self.idle_since = self.around.now()
-        if not self.in_hand:
-            self.around.idle(self)
         try:
-            await self._parked
+            if not self.in_hand:
+                self.around.idle(self)  # which may wake it at once: there are too many
+            await parked
         finally:
             self._parked = None
             self.around.busy(self)

@@ -34,6 +34,7 @@ from redis_cluster_kit.errors import (
     PersistenceFailedError,
     StateLoadFailedError,
 )
+from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.ownership import OwnedShard
 from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage import Holder
@@ -42,6 +43,7 @@ from redis_cluster_kit.telemetry import TRACING
 from .backoff import pause_after
 from .leader_notes import STALE_AFTER, LeaderNotes
 from .leader_state import LeaderState
+from .rounds import Rounds
 
 if TYPE_CHECKING:
     from .singletons import SingletonHost
@@ -93,6 +95,8 @@ class Leader:
         self._lost = lose
         self._trouble = ""
         self._is_leading = False
+        self._rounds: Rounds | None = None
+        """Those the function has begun last."""
         self.ended = anyio.Event()
 
     # What its context asks for
@@ -101,6 +105,11 @@ class Leader:
     def name(self) -> str:
         """The singleton's name."""
         return self.definition.name
+
+    @property
+    def shard(self) -> ShardId:
+        """The shard it belongs to."""
+        return self._owned.shard
 
     @property
     def fence(self) -> int:
@@ -134,17 +143,14 @@ class Leader:
         """Yield the time, round by round."""
         if interval <= timedelta():
             raise ValueError(f"every() needs an interval above 0, got {interval}")
-        return self._rounds(interval.total_seconds())
+        self._leave_rounds(None)
+        self._rounds = Rounds(self, self._host, self._notes, interval.total_seconds())
+        return self._rounds
 
-    async def _rounds(self, interval: float) -> AsyncIterator[datetime]:
-        clock, due = self._host.clock, self._host.clock.now()
-        while True:
-            self._notes.begin()
-            yield clock.utcnow()
-            self._notes.end()
-            missed = max(0.0, clock.now() - due) // interval
-            due += (missed + 1) * interval
-            await self._host.sleep_until(due)
+    def _leave_rounds(self, error: BaseException | None) -> None:
+        rounds, self._rounds = self._rounds, None
+        if rounds is not None:
+            rounds.left(error)
 
     def resource(self, type: type[Any], /) -> Any:
         """Return what `lifespan` provided."""
@@ -258,20 +264,24 @@ class Leader:
     async def _run_once(self) -> BaseException | None:
         """Run the function once; return what it raised. Durable steps will have their execution here."""
         self._notes.begin()
+        failure: BaseException | None = None
         try:
             with self._span():
                 await self.definition.main(self._context)
         except asyncio.CancelledError as error:
             if _cancellations():
                 raise
-            return error  # nobody cancelled it: it awaited something that was
+            failure = error  # nobody cancelled it: it awaited something that was
         except Exception as error:  # noqa: BLE001 - whatever it raises is its failure
-            return error
-        self._notes.end()
-        return None
+            failure = error
+        finally:
+            self._leave_rounds(failure)
+        if failure is None:
+            self._notes.end()
+        return failure
 
     def _span(self) -> AbstractContextManager[object]:
-        """Each run of the function is a span; one that never returns is never shown."""
+        """Each run of the function is a span, and so is each round of `every`, which begins a trace anew."""
         if TRACING.tracer is None:
             return nullcontext()
         return TRACING.handling(

@@ -14,6 +14,8 @@ class Residents:
         self._most = most
         self._all: dict[EntityActivation, None] = {}
         self._idle: dict[str, dict[EntityActivation, None]] = {}
+        self._leaving: set[EntityActivation] = set()
+        """Those that were asked to go and have not gone: they count no more."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -25,17 +27,19 @@ class Residents:
     def arrived(self, activation: EntityActivation) -> None:
         """Count one more; above the limit the longest idle one has to go."""
         self._all[activation] = None
-        if len(self._all) > self._most:
-            self._evict()
+        self._evict()
 
     def gone(self, activation: EntityActivation) -> None:
         """Count one less."""
         self._all.pop(activation, None)
+        self._leaving.discard(activation)
         self.busy(activation)
 
     def idle(self, activation: EntityActivation) -> None:
-        """It waits for messages from now on."""
+        """It waits for messages from now on; above the limit the longest idle one has to go, maybe this."""
+        self._leaving.discard(activation)
         self._idle.setdefault(activation.definition.name, {})[activation] = None
+        self._evict()
 
     def busy(self, activation: EntityActivation) -> None:
         """It is at work, or gone."""
@@ -48,15 +52,21 @@ class Residents:
         for idle in self._idle.values():
             for activation in _too_old(idle, now):
                 idle.pop(activation, None)
-                activation.leave()
+                self._let_go(activation)
 
     def _evict(self) -> None:
+        if len(self._all) - len(self._leaving) <= self._most:
+            return
         firsts = (next(iter(idle), None) for idle in self._idle.values())
         candidates = [activation for activation in firsts if activation is not None]
         if candidates:
             oldest = min(candidates, key=lambda activation: activation.idle_since)
             self.busy(oldest)
-            oldest.leave()
+            self._let_go(oldest)
+
+    def _let_go(self, activation: EntityActivation) -> None:
+        self._leaving.add(activation)
+        activation.leave()
 
 
 def _too_old(idle: dict[EntityActivation, None], now: float) -> Iterator[EntityActivation]:

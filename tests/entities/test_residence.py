@@ -122,6 +122,21 @@ async def test_the_longest_idle_goes_above_the_limit(make_cluster: MakeCluster) 
         assert await cluster.entity(Counter, "0").add() == 2
 
 
+async def test_a_crowd_at_work_shrinks_to_the_limit_when_it_is_done(make_cluster: MakeCluster) -> None:
+    """While all were busy none could go: whoever is idle first makes room then."""
+    settings = quick(entities=EntitySettings(max_resident=3))
+    async with make_cluster(Counter, settings=settings) as cluster:
+        receipts = [await cluster.entity(Counter, str(place)).hold.send() for place in range(20)]
+        await until(lambda: residents(cluster) == 20, what="all at work")
+        Counter.gate.set()
+        for receipt in receipts:
+            await receipt.result()
+        await until(lambda: residents(cluster) == 3, what="three left")
+        await idle(cluster, 3)
+        assert len(Counter.stopped) == 17
+        assert [await cluster.entity(Counter, str(place)).add() for place in range(20)] == [1] * 20
+
+
 async def test_an_idle_entity_leaves_only_its_state(make_cluster: MakeCluster, valkey: RedisServer) -> None:
     windows = DedupeSettings(generated=timedelta(seconds=2))
     moved = Moved(make_cluster, quick(dedupe=windows))

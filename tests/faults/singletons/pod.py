@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import warnings
 from datetime import timedelta
 from typing import Any
@@ -111,7 +112,8 @@ class Pod:
             connection.execute(text("UPDATE rck_fences SET nonce = nonce"))
             connection.execute(text("UPDATE rck_singleton_state SET version = version"))
             emit("stopping", seen=ctx.state.seen, fence=ctx.fence)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this very thread: sent to the process, another one takes it, and this might go on to commit.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
         await database.transaction(work, timeout=5)
         emit("survived")
