@@ -353,6 +353,20 @@ class Cluster(Registering):
         """Read everything once, now, that this runner would otherwise see at its next poll."""
         await self._joined().poll()
 
+    # Durable steps
+
+    async def complete(self, token: str, value: object, /) -> bool:
+        """Resolve a deferred by its token; True if this call did, False if it had been resolved before.
+
+        `TokenRefusedError`: no token of this cluster. When this returns the database has it, also if nobody
+        waits yet. A `PersistenceFailedError` leaves it open whether it is resolved: call again.
+        """
+        return await self._joined().executions.resolver.complete(token, value)
+
+    async def fail(self, token: str, text: str, /) -> bool:
+        """The same, with a failure: who waits gets a `DeferredFailedError` with this text."""
+        return await self._joined().executions.resolver.fail(token, text)
+
     # Singletons
 
     async def singleton_state(

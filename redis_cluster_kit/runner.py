@@ -17,7 +17,8 @@ import anyio
 from prometheus_client import CollectorRegistry
 
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.delivery import DeadLetters
+from redis_cluster_kit.delivery import DeadLetters, Parking
+from redis_cluster_kit.durable import DurableCounters, Patience
 from redis_cluster_kit.entity import EntityDefinition, SingletonDefinition
 from redis_cluster_kit.errors import JoinRefusedError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId, new_nonce, new_runner_id
@@ -45,16 +46,19 @@ from redis_cluster_kit.ownership import (
     WeakFences,
 )
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import EntityHost, SingletonHost, SingletonView
+from redis_cluster_kit.runtime import EntityHost, Executions, SingletonHost, SingletonView, Stores
 from redis_cluster_kit.settings import KeyValueSettings, Settings
 from redis_cluster_kit.storage import (
     ClusterRecord,
     Database,
+    Deferreds,
     FenceRegister,
+    Journal,
     Leftovers,
     MachineIds,
     RecordStore,
     RedisState,
+    SingletonExecutions,
     SingletonStore,
     SqlMetadata,
     SqlState,
@@ -133,6 +137,7 @@ class Runner(Readable):
             settings.lease.ttl,
         )
         self.ids = IdMaker(self._id_source(), self.clock, self._id_lease())
+        self.executions = self._make_executions(identity.namespace)
         store = self._make_singleton_store(identity.namespace)
         self.singletons = SingletonView(store, settings.statement_timeout.total_seconds())
         self.messaging = Messaging(
@@ -166,11 +171,27 @@ class Runner(Readable):
             Leftovers(database, namespace),
         )
 
+    def _make_executions(self, namespace: str) -> Executions:
+        """Durable steps have their journal in the database; without one they are refused."""
+        stores = None
+        if self.database is not None:
+            attempt = self.settings.statement_timeout.total_seconds()
+            journal = Journal(self.database, namespace)
+            stores = Stores(
+                journal,
+                SingletonExecutions(self.database, journal, namespace),
+                Deferreds(self.database, namespace),
+                Patience(attempt, 2 * self._ttl),
+            )
+        parking = Parking(self.commands, self.keyspace)
+        return Executions(stores, parking, self.clock, self.settings.durable, DurableCounters())
+
     def _make_served(self, identity: Identity, store: SingletonStore, around: Surroundings) -> Served:
         singletons = SingletonHost(
             identity.singletons,
             identity.groups,
             store,
+            self.executions,
             self.clock,
             self.settings,
             self.runner_id,
@@ -178,7 +199,7 @@ class Runner(Readable):
             resource=around.resource,
             generate_id=self.ids.next,
         )
-        return Served(identity.definitions, singletons, around.cluster, around.resource)
+        return Served(identity.definitions, singletons, self.executions, around.cluster, around.resource)
 
     def _lease_lane(self, url: RedisUrl) -> Lanes:
         """Leases have a connection of their own, and a lost attempt is not repeated: the next round comes."""
@@ -227,6 +248,7 @@ class Runner(Readable):
             stack.callback(self.events.close)
             await self._open_database(stack)
             await self._check()
+            await self.executions.join()
             await self.ids_ready()
             stack.push_async_callback(self.ids.release)
             await self.messaging.inbox.keep()
@@ -245,6 +267,7 @@ class Runner(Readable):
                 background.start_soon(self.host.sweep)
                 background.start_soon(self.host.measure)
                 background.start_soon(self.host.clean)
+                background.start_soon(self.executions.watch)
                 self.ownership = self._make_ownership()
                 wake = self.ownership.wake
                 self.messaging.inbox.handlers |= {

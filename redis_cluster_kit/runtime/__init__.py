@@ -2,6 +2,7 @@
 
 from .broadcast import Broadcasts
 from .counters import LATENCY_BUCKETS, RuntimeCounters
+from .executions import Executions, Stores
 from .host import EntityHost
 from .leader import SingletonHealth
 from .singleton_counters import DURATION_BUCKETS, SingletonCounters
@@ -13,10 +14,12 @@ __all__ = [
     "LATENCY_BUCKETS",
     "Broadcasts",
     "EntityHost",
+    "Executions",
     "RuntimeCounters",
     "SingletonCounters",
     "SingletonHealth",
     "SingletonHost",
     "SingletonView",
+    "Stores",
     "singleton_shard",
 ]

@@ -16,7 +16,9 @@ from redis_cluster_kit.delivery import (
     NOTHING_OLDER,
     HeldFence,
     Mailboxes,
+    MailboxParked,
     Message,
+    Parking,
     Replies,
     SavedState,
 )
@@ -27,7 +29,8 @@ from redis_cluster_kit.settings import MailboxSettings
 
 from .commit import Committer, MessageGone
 from .counters import RuntimeCounters
-from .turns import Leaving, MustReload, TurnRunner
+from .executions import Executions
+from .turns import Leaving, LeftParked, MustReload, TurnRunner
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,8 @@ class Surroundings(Protocol):
     fence: HeldFence
     runner_id: str
     mailboxes: Mailboxes
+    parking: Parking
+    executions: Executions
     committer: Committer
     replies: Replies
     counters: RuntimeCounters
@@ -61,6 +66,7 @@ class Surroundings(Protocol):
     def made_room(self, member: str) -> None: ...
     def waited(self, message: Message) -> None: ...
     def loaded(self, activation: EntityActivation) -> None: ...
+    def counted_parked(self, due_ms: int) -> None: ...
     async def wait_for_knowledge(self, *names: str) -> None: ...
 
 
@@ -173,6 +179,13 @@ class EntityActivation:
             await self._live()
         except (MustReload, MessageGone):
             return True
+        except MailboxParked:
+            return self._is_marked  # what wakes it brings it back; until then there is nothing to do
+        except LeftParked:
+            self.in_hand.clear()
+            assert self._turns is not None
+            await self._turns.stop()
+            return self._is_marked
         except Leaving:
             if self._turns is not None:
                 await self._turns.stop()

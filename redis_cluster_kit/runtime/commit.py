@@ -90,7 +90,7 @@ class Committer:
             *sends,
         )
         refuse_fenced(outcome, self._shard, self._fence)
-        if outcome.word in ("next", "idle"):
+        if outcome.word in ("next", "idle", "parked"):
             return Committed("ok", read_message(outcome))
         return Committed(outcome.word)
 

@@ -19,6 +19,7 @@ import anyio
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.entity import (
     ClusterContext,
+    DurableRun,
     Hook,
     SingletonContext,
     SingletonDefinition,
@@ -39,6 +40,7 @@ from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage import Holder
 from redis_cluster_kit.telemetry import TRACING
 
+from .leader_executions import LeaderExecutions
 from .leader_notes import STALE_AFTER, LeaderNotes
 from .leader_state import LeaderState
 
@@ -87,6 +89,9 @@ class Leader:
             definition, host.store, owned, holder, self._counters, ttl=host.ttl, attempt=attempt, lose=lose
         )
         self._notes = LeaderNotes(host.store, holder, host.clock, self._counters, attempt=attempt, lose=lose)
+        self._executions = LeaderExecutions(
+            definition.name, host.executions, owned, lambda: self._state.version, lose
+        )
         self._notes.on_beat = self._state.check_copy
         self._context = SingletonContext[Any](self)
         self._lost = lose
@@ -123,6 +128,7 @@ class Leader:
     async def write(self, change: Callable[[Any], Any], /) -> None:
         """Save a state, which ends an execution."""
         await self._state.write(change)
+        self._executions.saved()
         self._notes.saved()
 
     async def heartbeat(self) -> None:
@@ -140,6 +146,7 @@ class Leader:
         while True:
             self._notes.begin()
             yield clock.utcnow()
+            await self._executions.close()
             self._notes.end()
             missed = max(0.0, clock.now() - due) // interval
             due += (missed + 1) * interval
@@ -152,6 +159,10 @@ class Leader:
     def generate_id(self) -> Snowflake:
         """Return a new id."""
         return self._host.generate_id()
+
+    def durable_run(self) -> DurableRun:
+        """Return the run of the execution that is open."""
+        return self._executions.run()
 
     def context(self) -> ClusterContext:
         """Return what `current()` says inside."""
@@ -222,6 +233,7 @@ class Leader:
         while True:
             try:
                 await self._state.load()
+                await self._executions.load()
                 if with_notes:
                     await self._notes.load()
             except FencedError as error:
@@ -249,17 +261,19 @@ class Leader:
             if not self._owned.is_held:
                 await anyio.sleep_forever()  # the shard's scope ends it
             failures = 1 if Clock.boot() - started > _CALM else failures + 1
+            await self._executions.failed(failure)
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1)) * random.uniform(0.5, 1.0)
             self._failed(failure, pause)
             await anyio.sleep(pause)
             await self._load()  # also finds out about a write in doubt
 
     async def _run_once(self) -> BaseException | None:
-        """Run the function once; return what it raised. Durable steps will have their execution here."""
+        """Run the function once; return what it raised."""
         self._notes.begin()
         try:
             with self._span():
                 await self.definition.main(self._context)
+                await self._executions.close()
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
