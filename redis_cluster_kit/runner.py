@@ -176,12 +176,13 @@ class Runner(Readable):
         stores = None
         if self.database is not None:
             attempt = self.settings.statement_timeout.total_seconds()
+            at_once = 1 if self.database.is_sqlite else self.settings.database.pool_size
             journal = Journal(self.database, namespace)
             stores = Stores(
                 journal,
                 SingletonExecutions(self.database, journal, namespace),
                 Deferreds(self.database, namespace),
-                Patience(attempt, 2 * self._ttl),
+                Patience(attempt=attempt, total=2 * self._ttl, at_once=at_once),
             )
         parking = Parking(self.commands, self.keyspace)
         return Executions(stores, parking, self.clock, self.settings.durable, DurableCounters())

@@ -8,7 +8,7 @@
 -- arg member (text): the entity, type:id
 -- arg id (text): the message's id
 -- returns woken: it waits for its owner like any other
--- refuses taken: a runner has it in hand, and was told
+-- returns taken: a runner has it in hand, and was told
 -- refuses absent: it waits already, or is scheduled, dead or gone
 -- repeat: safe, the second time finds it awake
 -- include: parking

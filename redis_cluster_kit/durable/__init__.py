@@ -4,7 +4,8 @@ from .counters import DurableCounters
 from .execution import Execution, Waits
 from .journal_port import DeferredPort, JournalPort
 from .parking import parked_in
-from .recording import KnownDeferreds, OpenAs, Patience, Recording
+from .patience import Patience
+from .recording import KnownDeferreds, OpenAs, Recording
 from .resolving import Resolver, Wake
 from .tokens import DeferredTokens
 from .waiting import Bell, MemoryWaits, ParkingWaits

@@ -139,7 +139,7 @@ class Executions:
             lambda place, timeout: journal.open(place, keep_ms=keep_ms, timeout=timeout),
             check=check,
         )
-        return self.run(place, recording, waits, before=turn.before_wait)
+        return self.run(place, recording, waits, check=check, before=turn.before_wait)
 
     def waits_in_memory(self, place: Place, ending: anyio.Event | None) -> MemoryWaits:
         """Return the waits of what is not parked."""
@@ -170,6 +170,7 @@ class Executions:
         recording: Recording,
         waits: ParkingWaits | MemoryWaits,
         *,
+        check: Callable[[], None],
         before: Callable[[], Awaitable[None]] | None = None,
     ) -> Execution:
         """Return a run of an execution."""
@@ -178,7 +179,7 @@ class Executions:
         return Execution(
             place.execution,
             recording,
-            KnownDeferreds(stores.deferreds, stores.tokens, place, stores.patience),
+            KnownDeferreds(stores.deferreds, stores.tokens, place, stores.patience, check),
             waits,
             self._clock,
             self.settings,
@@ -283,7 +284,7 @@ class Executions:
         return len(found)
 
     async def _is_alive(self, subject: str, execution: str, shard: ShardId) -> bool:
-        """Whether something may still run it: a message in Redis that has not ended, the open one of a singleton."""
+        """Whether something may still run it: a message that has not ended, or the open one of a singleton."""
         if subject.startswith(ENTITY):
             return await self.parking.is_alive(shard, subject.removeprefix(ENTITY), message_of(execution))
         return True

@@ -64,7 +64,7 @@ class LeaderExecutions:
             self._recording = self._executions.recording(
                 place, self._open, check=self._owned.check, lose=self._lose
             )
-            self._run = self._executions.run(place, self._recording, waits)
+            self._run = self._executions.run(place, self._recording, waits, check=self._owned.check)
         return self._run
 
     async def _open(self, place: Place, timeout: float) -> list[Entry]:
@@ -97,7 +97,7 @@ class LeaderExecutions:
         place, number = self._place_of(run), self._round.number
         stores = self._executions.stores
         await self._recording.patiently(
-            lambda: stores.singletons.close(self._name, place, number, timeout=stores.patience.attempt)
+            lambda timeout: stores.singletons.close(self._name, place, number, timeout=timeout)
         )
         self._round = Round(number + 1)
         self.saved()

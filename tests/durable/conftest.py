@@ -22,6 +22,8 @@ from redis_cluster_kit import (
 from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.runtime import EntityHost, Executions
 
+from .flows import WORLD
+
 
 class MakeCluster(Protocol):
     """Makes one runner of the test's cluster."""
@@ -34,6 +36,11 @@ def short_leases_are_meant() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortLeaseWarning)
         yield
+
+
+@pytest.fixture(autouse=True)
+def a_new_world() -> None:
+    WORLD.begin()
 
 
 def quick(**groups: Any) -> Settings:

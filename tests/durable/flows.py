@@ -25,6 +25,9 @@ class World:
     """What the steps of a test did outside: nothing takes it back."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
         self.effects: list[Any] = []
         self.fails: list[Exception] = []
         self.tokens: list[str] = []
@@ -82,7 +85,7 @@ class Order(Entity[Flow], name="order", retry=QUICKLY, mailbox_capacity=2000):
         await self.step("charge", charge, self.id, 1)
         try:
             await self.sleep(timedelta(seconds=seconds))
-        except Exception:  # noqa: BLE001 - a park is none
+        except Exception:
             WORLD.note("swallowed")
         await self.step("ship", ship, self.id)
         return current().attempt

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from redis_cluster_kit.testing import until
 
-from . import flows
 from .conftest import MakeCluster, Rows
 from .flows import WORLD, Order
-
-
-@pytest.fixture(autouse=True)
-def a_new_world() -> Iterator[None]:
-    WORLD.__init__()  # type: ignore[misc]
-    yield
 
 
 async def test_a_step_is_run_once_and_its_result_is_typed(make_cluster: MakeCluster, rows: Rows) -> None:
