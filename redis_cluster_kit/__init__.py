@@ -59,6 +59,7 @@ from redis_cluster_kit.errors import (
 from redis_cluster_kit.identity import EntityAddress, ShardId
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import ClusterEvent, RunnerJoined, RunnerLeft, ShardGained, ShardLost
+from redis_cluster_kit.runtime import SetAsideExecutions
 from redis_cluster_kit.settings import (
     DatabaseSettings,
     DedupeSettings,
@@ -76,6 +77,7 @@ from redis_cluster_kit.settings import (
     ShortLeaseWarning,
 )
 from redis_cluster_kit.snowflake import Snowflake
+from redis_cluster_kit.storage import SetAside
 from redis_cluster_kit.storage.key_value import (
     FileStore,
     KeyValueStore,
@@ -142,6 +144,8 @@ __all__ = [
     "RunnerUnavailableError",
     "SchemaDecodeFailedError",
     "SendTimeoutError",
+    "SetAside",
+    "SetAsideExecutions",
     "Settings",
     "ShardGained",
     "ShardId",

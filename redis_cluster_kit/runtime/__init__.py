@@ -2,7 +2,7 @@
 
 from .broadcast import Broadcasts
 from .counters import LATENCY_BUCKETS, RuntimeCounters
-from .executions import Executions, Stores
+from .executions import Executions, SetAsideExecutions, Stores
 from .host import EntityHost
 from .leader import SingletonHealth
 from .singleton_counters import DURATION_BUCKETS, SingletonCounters
@@ -16,6 +16,7 @@ __all__ = [
     "EntityHost",
     "Executions",
     "RuntimeCounters",
+    "SetAsideExecutions",
     "SingletonCounters",
     "SingletonHealth",
     "SingletonHost",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import anyio
@@ -33,7 +33,15 @@ from redis_cluster_kit.envelope import EXECUTION_HEADER, Envelope
 from redis_cluster_kit.errors import DatabaseRequiredError, FencedError, KitError
 from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.settings import DurableSettings
-from redis_cluster_kit.storage import Deferreds, Journal, Place, SingletonExecutions, Waiting
+from redis_cluster_kit.storage import (
+    Deferreds,
+    Journal,
+    Place,
+    SetAside,
+    SingletonExecutions,
+    Waiting,
+    parse_set_aside,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -309,3 +317,36 @@ def execution_of(message: Message, envelope: Envelope) -> str:
 def message_of(execution: str) -> str:
     """Return the id of the message whose execution this is."""
     return execution.partition("/")[0]
+
+
+class SetAsideExecutions:
+    """The executions of singletons that failed too often; `cluster.executions`. Messages are dead letters."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._timeout = stores.patience.attempt
+
+    async def list(self) -> Sequence[SetAside]:
+        """Return them, oldest first."""
+        return await self._stores.singletons.list(timeout=self._timeout)
+
+    async def retry(self, id: str) -> bool:
+        """Let the singleton go on with it, at its next durable call; False: there is none of this id.
+
+        RuntimeError if the execution that is open has steps: they must not be lost.
+        """
+        name, execution = parse_set_aside(id)
+        standing = await self._stores.singletons.put_back(name, execution, timeout=self._timeout)
+        if standing:
+            raise RuntimeError(
+                f"execution {standing}@{name} is open and has steps: retry {id} when it is done, or drop it"
+            )
+        return standing is not None
+
+    async def drop(self, id: str) -> bool:
+        """Forget one for good; False: there is none of this id."""
+        name, execution = parse_set_aside(id)
+        if not await self._stores.singletons.is_aside(name, execution, timeout=self._timeout):
+            return False
+        await self._stores.journal.forget([(SINGLETON + name, execution)], timeout=self._timeout)
+        return True

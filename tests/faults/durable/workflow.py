@@ -150,7 +150,11 @@ async def main(options: str) -> None:
         for name in names:
             watch(owner, name)
     cluster = Cluster(
-        given["redis"], given["database"], namespace=given["namespace"], settings=settings, entities=[Workflow]
+        given["redis"],
+        given["database"],
+        namespace=given["namespace"],
+        settings=settings,
+        entities=[Workflow],
     )
     async with cluster, anyio.create_task_group() as tasks:
         tasks.start_soon(clerk, cluster)

@@ -21,7 +21,6 @@ from .messages import (
 )
 from .scenario import FAR, FENCE, NEWER, NONCE, Command, Scenario, Values, install_fence
 
-
 WAKE_PLACE = f"{0:0>14} {FIELD}"
 
 
