@@ -362,11 +362,13 @@ class Runner(Readable):
                 "looked_up": calls.lookups,
             },
         )
+        reading.durable, reading.executions_set_aside = self.executions.counters, self.executions.aside
         if self.ownership is not None:
             reading.shards = len(self.ownership.owned)
         if self.host is not None:
             reading.entities = len(self.host.residents)
             reading.counters = self.host.counters
+            reading.parked = self.host.parked
             reading.mailbox_messages, reading.dead_letters = self.host.depth, self.host.buried
             reading.singletons, reading.singleton_counters = (
                 self.host.singletons.led,
@@ -423,6 +425,8 @@ class Runner(Readable):
                 f"messages wait for {name}, which is not known here" for name in self.host.unknown_names
             ]
             remarks += self.host.singletons.remarks
+        if self.executions.aside:
+            remarks.append(f"{self.executions.aside} executions are set aside: cluster.executions lists them")
         if self.ownership is not None:
             remarks += [
                 f"runners of group {group} serve types that do not contain one another; give each set "

@@ -98,7 +98,7 @@ class Execution:
                 if known is None:
                     known = await self._run_step(name, fn, args, kwargs, input)
                 else:
-                    self._counters.replayed += 1
+                    self._counters.steps_replayed += 1
                 self._check_input(known, input)
         return _decoded(f"step {name!r}", known.value, kind)
 
@@ -188,7 +188,7 @@ class Execution:
 
     def _check_input(self, known: Entry, input: str) -> None:
         if known.input != input:
-            self._counters.conflicts += 1
+            self._counters.step_conflicts += 1
             raise StepConflictError(name=known.name, execution=self.id)
 
     async def _run_step(
@@ -199,7 +199,7 @@ class Execution:
             with nullcontext() if TRACING.tracer is None else TRACING.inside(f"step.{name}"):
                 result = await call(fn, args, kwargs)
         except Exception:
-            self._counters.failed += 1
+            self._counters.steps_failed += 1
             raise
         finally:
             _STEP.reset(token)
@@ -210,7 +210,7 @@ class Execution:
                 size=error.size, limit=error.limit, detail=f"the result of step {name!r}"
             ) from error
         recorded = await self._record(Entry("step", name, input, value))
-        self._counters.run += 1
+        self._counters.steps_run += 1
         return recorded
 
     async def _record(self, entry: Entry) -> Entry:

@@ -69,7 +69,7 @@ class Resolver:
     async def _resolve(self, token: str, resolution: Resolution) -> bool:
         place = self._tokens.read(token)
         is_first = await self._deferreds.resolve(place, resolution, timeout=self._timeout)
-        self._counters.resolved += is_first
+        self._counters.deferreds_resolved += is_first
         waiting = Waiting(place.subject, place.execution, place.shard)
         try:
             if await self._wake(waiting):
@@ -94,5 +94,5 @@ class Resolver:
         woken = [waiting[:2] for waiting in found if await self._wake(waiting)]
         if woken:
             await self._deferreds.woken(woken, timeout=self._timeout)
-            self._counters.rescued += len(woken)
+            self._counters.deferreds_rescued += len(woken)
         return len(woken)

@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 _MOST = 100
 _QUEUE = 10_000
+_COUNT_EVERY = 5.0
 _FIRST_CLEAN, _CLEAN_EVERY = 30.0, 600.0
 _MS = timedelta(milliseconds=1)
 ENTITY, SINGLETON = "e:", "s:"
@@ -89,6 +90,8 @@ class Executions:
         self._clock = clock
         self._ended: dict[tuple[str, str], None] = {}
         self._news = anyio.Event()
+        self.aside = 0
+        """Executions set aside in the cluster, when they were counted last."""
         self._resolver: Resolver | None = None
 
     async def join(self) -> None:
@@ -114,7 +117,7 @@ class Executions:
         if self._stores is None:
             return
         async with anyio.create_task_group() as tasks:
-            for part in (self._forget_ended, self._clean, self.resolver.watch):
+            for part in (self._forget_ended, self._clean, self._count_aside, self.resolver.watch):
                 tasks.start_soon(part)
 
     # Runs
@@ -261,7 +264,7 @@ class Executions:
             return False
         for place in batch:
             self._ended.pop(place, None)
-        self.counters.forgotten += len(batch)
+        self.counters.executions_forgotten += len(batch)
         return True
 
     async def _clean(self) -> None:
@@ -287,12 +290,22 @@ class Executions:
             await stores.journal.keep(alive, keep_ms=keep_ms, timeout=timeout)
         if over:
             await stores.journal.forget(over, timeout=timeout)
-            self.counters.forgotten += len(over)
+            self.counters.executions_forgotten += len(over)
         await stores.deferreds.forget_orphans(age_ms=keep_ms, most=_MOST, timeout=timeout)
         return len(found)
 
+    async def _count_aside(self) -> None:
+        """See now and then how many executions wait for a decision, for ever; health and metrics tell."""
+        stores = self.stores
+        while True:
+            try:
+                self.aside = await stores.singletons.count(timeout=stores.patience.attempt)
+            except KitError as error:
+                logger.debug("executions set aside were not counted: %s", error)
+            await anyio.sleep(_COUNT_EVERY)
+
     async def _is_alive(self, subject: str, execution: str, shard: ShardId) -> bool:
-        """Whether something may still run it: a message that has not ended, or the open one of a singleton."""
+        """Whether something may still run it: a message that has not ended, the open one of a singleton."""
         if subject.startswith(ENTITY):
             return await self.parking.is_alive(shard, subject.removeprefix(ENTITY), message_of(execution))
         return True

@@ -124,7 +124,7 @@ class LeaderExecutions:
         if failures < most and not isinstance(error, StepConflictError):
             return
         await stores.singletons.set_aside(self._name, place, self._round.number, timeout=timeout)
-        self._executions.counters.aside += 1
+        self._executions.counters.executions_aside += 1
         logger.error(
             "execution %s@%s is set aside after %d failures; cluster.executions has it: %s",
             run.id,

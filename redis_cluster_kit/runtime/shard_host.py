@@ -203,7 +203,7 @@ class ShardHost:
 
     def counted_parked(self, due_ms: int) -> None:
         """A turn was parked: it is to be woken at this time of the clock at the latest."""
-        self.executions.counters.parked += 1
+        self.executions.counters.parks += 1
         self.timers.heard(due_ms)
 
     def waited(self, message: Message) -> None:

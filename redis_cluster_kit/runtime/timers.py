@@ -93,6 +93,6 @@ class Timers:
         around = self._around
         word = await around.parking.wake(around.shard, due.member, due.id)
         if word == "woken":
-            around.executions.counters.woken += 1
+            around.executions.counters.wakes += 1
             around.activate(due.member)
         return word

@@ -113,9 +113,9 @@ async def test_short_sleeps_stay_in_memory_and_longer_ones_come_back_in_time(
 ) -> None:
     async with make_cluster(Order) as cluster:
         assert await cluster.entity(Order, "a").nap(0.05) == 1
-        assert executions_of(cluster).counters.parked == 0
+        assert executions_of(cluster).counters.parks == 0
         assert await cluster.entity(Order, "b").nap(1.3) == 1
-        assert executions_of(cluster).counters.parked == 1
+        assert executions_of(cluster).counters.parks == 1
 
 
 async def test_thousands_wait_in_no_memory_and_all_come_back(make_cluster: MakeCluster) -> None:

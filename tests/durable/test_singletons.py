@@ -63,7 +63,7 @@ async def state_of(cluster: Cluster) -> Progress:
 async def test_the_coordinator_neither_loops_nor_repeats_a_step(
     make_cluster: MakeCluster, rows: Rows
 ) -> None:
-    """It is killed between its step and the write that makes it past: the next leader does not fetch again."""
+    """Killed between its step and the write that makes it past: the next leader does not fetch again."""
     notes = Notes()
 
     async def coordinator(ctx: SingletonContext[Progress]) -> None:
@@ -123,7 +123,6 @@ async def test_steps_of_a_run_that_raised_are_not_run_again(make_cluster: MakeCl
 async def test_what_fails_too_often_is_set_aside_and_put_back_by_hand(
     make_cluster: MakeCluster, rows: Rows
 ) -> None:
-    notes = Notes()
     runs: list[str] = []
     broken = True
 
@@ -148,13 +147,98 @@ async def test_what_fails_too_often_is_set_aside_and_put_back_by_hand(
         (first, *_) = await cluster.executions.list()
         assert (first.singleton, first.failures, first.steps) == ("coordinator", 2, 1)
         assert first.error == "ValueError: no good"
-        assert executions_of(cluster).counters.aside >= 1
+        assert executions_of(cluster).counters.executions_aside >= 1
         await until(lambda: runs.count("step of 0") > 1, timeout=10, what="the next one begins")
-        report = await cluster.health()
-        assert any("set aside" in reason for reason in report.remarks) if hasattr(report, "remarks") else True
+        await until(lambda: executions_of(cluster).aside, timeout=10, what="it is counted")
+        assert [reason for reason in (await cluster.health()).reasons if "set aside" in reason]
         assert await cluster.executions.drop(first.id)
         assert not await cluster.executions.drop(first.id)
-    assert notes.fetched == []
+
+
+async def test_what_was_set_aside_goes_on_where_it_stopped(make_cluster: MakeCluster, rows: Rows) -> None:
+    ran: list[str] = []
+    trouble = ["broken"]
+
+    async def note(what: str) -> str:
+        ran.append(what)
+        return what
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("fetch", note, "fetch")
+        await ctx.step("token", note, ctx.deferred("answer", int).token)
+        if trouble:
+            raise ValueError(trouble[0])
+        await ctx.update(last=ctx.state.last + 1)
+        await anyio.sleep_forever()
+
+    settings = quick(durable=DurableSettings(max_attempts=1))
+    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+
+        async def is_aside() -> bool:
+            return bool(await cluster.executions.list())
+
+        await until(is_aside, timeout=10, what="set aside")
+        (first, *_) = await cluster.executions.list()
+        assert not await cluster.executions.retry("7.7@coordinator")
+    # Nobody leads now, and what is open has no steps: it is put back.
+    hosting = make_cluster(hosting=False, settings=settings)
+    async with hosting:
+        standing = rows("SELECT execution FROM rck_execution WHERE aside_at IS NULL")
+        for (execution,) in standing:
+            rows(f"DELETE FROM rck_step WHERE execution = '{execution}'")
+            rows(f"DELETE FROM rck_execution WHERE execution = '{execution}'")
+        assert await hosting.executions.retry(first.id)
+    trouble.clear()
+    before = list(ran)
+    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+
+        async def is_done() -> bool:
+            return (await state_of(cluster)).last == 1
+
+        await until(is_done, timeout=10, what="it has gone on")
+        assert ran == before  # its steps are known, and its token is the same
+        assert first.id not in [one.id for one in await cluster.executions.list()]
+
+
+async def test_what_is_open_with_steps_is_not_pushed_aside(make_cluster: MakeCluster) -> None:
+    trouble = ["broken"]
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("begin", len, "abc")
+        if trouble:
+            raise ValueError(trouble.pop())
+        await anyio.sleep_forever()
+
+    settings = quick(durable=DurableSettings(max_attempts=1))
+    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+
+        async def goes_on() -> bool:
+            return executions_of(cluster).counters.steps_run == 2
+
+        await until(goes_on, timeout=10, what="the next has a step")
+        (first,) = await cluster.executions.list()
+        with pytest.raises(RuntimeError, match="is open and has steps"):
+            await cluster.executions.retry(first.id)
+        assert await cluster.executions.drop(first.id)
+        assert not await cluster.executions.list()
+
+
+async def test_another_input_sets_the_execution_aside_at_once(make_cluster: MakeCluster) -> None:
+    numbers = iter(range(100))
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("same", abs, next(numbers))
+        await ctx.step("same", abs, next(numbers))
+
+    async with make_cluster(include=[registry(coordinator)]) as cluster:
+
+        async def is_aside() -> bool:
+            return bool(await cluster.executions.list())
+
+        await until(is_aside, timeout=10, what="set aside")
+        (first, *_) = await cluster.executions.list()
+        assert first.error.startswith("StepConflictError")
+        assert first.failures == 1
 
 
 async def test_a_sleep_goes_on_under_the_next_leader(make_cluster: MakeCluster, rows: Rows) -> None:
