@@ -8,6 +8,7 @@ from redis_cluster_kit.delivery import DeadLetter, DeadLetters
 from redis_cluster_kit.entity import (
     BoundRpc,
     ClusterContext,
+    Deferred,
     Durability,
     Entity,
     Receipt,
@@ -28,6 +29,8 @@ from redis_cluster_kit.errors import (
     ClusterContextRequired,
     ClusterError,
     ClusterReason,
+    DatabaseRequiredError,
+    DeferredFailedError,
     EntityError,
     EntityNotManagedByThisRunnerError,
     Execution,
@@ -49,15 +52,19 @@ from redis_cluster_kit.errors import (
     SingletonReason,
     StateLoadFailedError,
     StatePersistFailedError,
+    StepConflictError,
+    TokenRefusedError,
     UnknownError,
 )
 from redis_cluster_kit.identity import EntityAddress, ShardId
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import ClusterEvent, RunnerJoined, RunnerLeft, ShardGained, ShardLost
+from redis_cluster_kit.runtime import SetAsideExecutions
 from redis_cluster_kit.settings import (
     DatabaseSettings,
     DedupeSettings,
     DrainSettings,
+    DurableSettings,
     EntitySettings,
     HealthSettings,
     KeyValueSettings,
@@ -70,6 +77,7 @@ from redis_cluster_kit.settings import (
     ShortLeaseWarning,
 )
 from redis_cluster_kit.snowflake import Snowflake
+from redis_cluster_kit.storage import SetAside
 from redis_cluster_kit.storage.key_value import (
     FileStore,
     KeyValueStore,
@@ -89,12 +97,16 @@ __all__ = [
     "ClusterError",
     "ClusterEvent",
     "ClusterReason",
+    "DatabaseRequiredError",
     "DatabaseSettings",
     "DeadLetter",
     "DeadLetters",
     "DedupeSettings",
+    "Deferred",
+    "DeferredFailedError",
     "DrainSettings",
     "Durability",
+    "DurableSettings",
     "Entity",
     "EntityAddress",
     "EntityError",
@@ -132,6 +144,8 @@ __all__ = [
     "RunnerUnavailableError",
     "SchemaDecodeFailedError",
     "SendTimeoutError",
+    "SetAside",
+    "SetAsideExecutions",
     "Settings",
     "ShardGained",
     "ShardId",
@@ -148,6 +162,8 @@ __all__ = [
     "SqlStore",
     "StateLoadFailedError",
     "StatePersistFailedError",
+    "StepConflictError",
+    "TokenRefusedError",
     "TypedStore",
     "UnknownError",
     "WriteThroughStore",

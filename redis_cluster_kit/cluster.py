@@ -50,6 +50,7 @@ from redis_cluster_kit.life import Life
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import SINGLETON, ClusterEvent, OwnedShard
 from redis_cluster_kit.runner import Identity, Runner, Surroundings
+from redis_cluster_kit.runtime import SetAsideExecutions
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage.key_value import KeyValueStore
@@ -352,6 +353,25 @@ class Cluster(Registering):
     async def poll(self) -> None:
         """Read everything once, now, that this runner would otherwise see at its next poll."""
         await self._joined().poll()
+
+    # Durable steps
+
+    async def complete(self, token: str, value: object, /) -> bool:
+        """Resolve a deferred by its token; True if this call did, False if it had been resolved before.
+
+        `TokenRefusedError`: no token of this cluster. When this returns the database has it, also if nobody
+        waits yet. A `PersistenceFailedError` leaves it open whether it is resolved: call again.
+        """
+        return await self._joined().executions.resolver.complete(token, value)
+
+    async def fail(self, token: str, text: str, /) -> bool:
+        """The same, with a failure: who waits gets a `DeferredFailedError` with this text."""
+        return await self._joined().executions.resolver.fail(token, text)
+
+    @property
+    def executions(self) -> SetAsideExecutions:
+        """Singletons' executions that failed too often: `.list()`, `.retry(id)`, `.drop(id)`."""
+        return SetAsideExecutions(self._joined().executions.stores)
 
     # Singletons
 

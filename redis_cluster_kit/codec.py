@@ -18,7 +18,16 @@ import msgspec
 from redis_cluster_kit.errors import MalformedMessageError, PayloadTooLargeError
 from redis_cluster_kit.snowflake import Snowflake
 
-__all__ = ["MAX_DEPTH", "PAYLOAD_LIMIT", "check_size", "check_type", "decode", "decode_best_effort", "encode"]
+__all__ = [
+    "MAX_DEPTH",
+    "PAYLOAD_LIMIT",
+    "canonical",
+    "check_size",
+    "check_type",
+    "decode",
+    "decode_best_effort",
+    "encode",
+]
 
 T = TypeVar("T")
 
@@ -43,6 +52,16 @@ def encode(value: object, *, limit: int | None = PAYLOAD_LIMIT, max_depth: int =
         check_size(data, limit)
     if len(data) > max_depth:  # nothing nests deeper than it has bytes
         _check_depth(data, max_depth)
+    return data
+
+
+def canonical(value: object, *, max_depth: int = MAX_DEPTH) -> bytes:
+    """Return MessagePack that is the same in every process for equal values: sets and mappings are sorted."""
+    try:
+        data = _CANONICAL.encode(value)
+    except _REFUSALS as error:
+        raise MalformedMessageError(detail=_why(error), cause=error) from error
+    _check_depth(data, max_depth)
     return data
 
 
@@ -192,6 +211,7 @@ def _validated(model: type[Any], value: object) -> object:
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_to_known)
+_CANONICAL = msgspec.msgpack.Encoder(enc_hook=_to_known, order="deterministic")
 
 
 @functools.lru_cache(maxsize=1024)

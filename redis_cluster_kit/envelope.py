@@ -14,9 +14,19 @@ import msgspec
 from redis_cluster_kit.codec import MAX_DEPTH, PAYLOAD_LIMIT, check_size, decode, encode
 from redis_cluster_kit.errors import MalformedMessageError
 
-__all__ = ["ENVELOPE_VERSION", "Envelope", "UnknownVersion", "open_envelope", "seal_envelope"]
+__all__ = [
+    "ENVELOPE_VERSION",
+    "EXECUTION_HEADER",
+    "Envelope",
+    "UnknownVersion",
+    "open_envelope",
+    "seal_envelope",
+]
 
 ENVELOPE_VERSION: Final = 1
+
+EXECUTION_HEADER: Final = "rck-execution"
+"""Names the execution that a replayed message goes on with, where its id alone does not."""
 
 _NO_ARGUMENTS = msgspec.Raw(b"\x80")
 _VERSION_BYTE = bytes([ENVELOPE_VERSION])

@@ -15,7 +15,11 @@ KitError
 │   │   ├── FencedError
 │   │   ├── ShuttingDownError
 │   │   ├── UnknownError
-│   │   └── JoinRefusedError
+│   │   ├── JoinRefusedError
+│   │   ├── StepConflictError
+│   │   ├── DeferredFailedError
+│   │   ├── TokenRefusedError
+│   │   └── DatabaseRequiredError
 │   └── SingletonError
 │       ├── StateLoadFailedError
 │       ├── StatePersistFailedError
@@ -31,53 +35,16 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
-import enum
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, cast, dataclass_transform, get_type_hints
 
 import msgspec
 
+from redis_cluster_kit.reasons import ClusterReason as ClusterReason  # noqa: PLC0414 - known by this place, too
+from redis_cluster_kit.reasons import Execution as Execution  # noqa: PLC0414
+from redis_cluster_kit.reasons import SingletonReason as SingletonReason  # noqa: PLC0414
 from redis_cluster_kit.redaction import redact as redact  # noqa: PLC0414 - known by this place, too
-
-
-class ClusterReason(enum.StrEnum):
-    """Why a call into the cluster failed; each member has its own subclass of `ClusterError`."""
-
-    MAILBOX_FULL = "MailboxFull"
-    SEND_TIMEOUT = "SendTimeout"
-    RUNNER_UNAVAILABLE = "RunnerUnavailable"
-    ENTITY_NOT_MANAGED_BY_THIS_RUNNER = "EntityNotManagedByThisRunner"
-    MALFORMED_MESSAGE = "MalformedMessage"
-    PAYLOAD_TOO_LARGE = "PayloadTooLarge"
-    PERSISTENCE_FAILED = "PersistenceFailed"
-    HANDLER_FAILED = "HandlerFailed"
-    CALL_CYCLE = "CallCycle"
-    FENCED = "Fenced"
-    SHUTTING_DOWN = "ShuttingDown"
-    UNKNOWN = "Unknown"
-    JOIN_REFUSED = "JoinRefused"
-
-
-class SingletonReason(enum.StrEnum):
-    """Why a singleton failed; each member has its own subclass of `SingletonError`."""
-
-    STATE_LOAD_FAILED = "StateLoadFailed"
-    STATE_PERSIST_FAILED = "StatePersistFailed"
-    SCHEMA_DECODE_FAILED = "SchemaDecodeFailed"
-    HEARTBEAT_FAILED = "HeartbeatFailed"
-    LEADER_HANDOFF_FAILED = "LeaderHandoffFailed"
-
-
-class Execution(enum.Enum):
-    """What is known about a command whose answer did not come as expected."""
-
-    NOT_EXECUTED = "not executed"
-    """It surely did not run: trying again is free."""
-    UNKNOWN = "unknown"
-    """It may have run: try again only what is idempotent by its id."""
-    REFUSED = "refused"
-    """The store answered with an error and changed nothing."""
 
 
 class KitError(Exception):
@@ -247,9 +214,7 @@ class PayloadTooLargeError(ClusterError):
     limit: int = 0
 
     def _facts(self) -> str:
-        return (
-            f"{self.size} bytes are above the limit of {self.limit}; send a reference or raise payload_limit"
-        )
+        return f"{self.size} bytes are above the limit of {self.limit}; send a reference or raise the limit"
 
 
 class PersistenceFailedError(ClusterError):
@@ -299,9 +264,7 @@ class FencedError(ClusterError):
     store: str = "store"
 
     def _facts(self) -> str:
-        return (
-            f"{self.store} refused fence {self.fence} for shard {self.shard}: its present owner has another"
-        )
+        return f"{self.store} refused fence {self.fence} for {self.shard}: its present owner has another"
 
 
 class ShuttingDownError(ClusterError):
@@ -335,6 +298,47 @@ class JoinRefusedError(ClusterError):
     def _facts(self) -> str:
         advice = self.hint or "give this runner the cluster's value, or another namespace"
         return f"joining refused: {self.setting} should be {self.expected!r}, found {self.found!r}; {advice}"
+
+
+class StepConflictError(ClusterError):
+    """Durable call `name` came with another input: a message is buried, a singleton's work set aside."""
+
+    reason: ClusterReason = ClusterReason.STEP_CONFLICT
+    name: str = ""
+    execution: str = ""
+
+    def _facts(self) -> str:
+        known = f"durable call {self.name!r} of {self.execution} was recorded with another input"
+        return f"{known}; give each call its own name, and an input that is the same on every run"
+
+
+class DeferredFailedError(ClusterError):
+    """`cluster.fail(token, text)` resolved the deferred `name`: `text` is what it said."""
+
+    reason: ClusterReason = ClusterReason.DEFERRED_FAILED
+    name: str = ""
+    text: str = ""
+
+    def _facts(self) -> str:
+        return f"deferred {self.name!r} was failed from outside: {self.text}; catch this to go on without it"
+
+
+class TokenRefusedError(ClusterError):
+    """The text is no token of this cluster: forged, cut short, or of another namespace."""
+
+    reason: ClusterReason = ClusterReason.TOKEN_REFUSED
+
+    def _facts(self) -> str:
+        return "it is no token of a deferred of this cluster; hand back `deferred.token` unchanged"
+
+
+class DatabaseRequiredError(ClusterError):
+    """Durable calls and what resolves them keep their journal in the database, and there is none."""
+
+    reason: ClusterReason = ClusterReason.DATABASE_REQUIRED
+
+    def _facts(self) -> str:
+        return "durable calls need a database; give one: Cluster(redis, database=...)"
 
 
 class SingletonError(ReasonedError):

@@ -19,7 +19,7 @@ from redis_cluster_kit.envelope import Envelope, seal_envelope
 from redis_cluster_kit.identity import MessageIds
 from redis_cluster_kit.ownership import FenceKeys, Inbox, Membership
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import Broadcasts, EntityHost, SingletonHost
+from redis_cluster_kit.runtime import Broadcasts, EntityHost, Executions, SingletonHost
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
@@ -29,6 +29,7 @@ class Served(NamedTuple):
 
     definitions: Mapping[str, EntityDefinition]
     singletons: SingletonHost
+    executions: Executions
     cluster: Any
     resource: Callable[[type[Any]], Any]
 
@@ -116,9 +117,11 @@ class Messaging:
             note_wants=keys.want,
             somebody_serves=self._somebody_serves,
             singletons=served.singletons,
+            executions=served.executions,
         )
         self.broadcasts.host = host
         self.inbox.handlers |= {b"m": host.on_mail, b"t": host.on_timer, b"b": self.broadcasts.on_nudge}
+        self.inbox.handlers[b"w"] = served.executions.on_wake
         return host
 
     def _hosts_of(self, type: str) -> list[str]:

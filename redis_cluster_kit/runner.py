@@ -17,7 +17,8 @@ import anyio
 from prometheus_client import CollectorRegistry
 
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.delivery import DeadLetters
+from redis_cluster_kit.delivery import DeadLetters, Parking
+from redis_cluster_kit.durable import DurableCounters, Patience
 from redis_cluster_kit.entity import EntityDefinition, SingletonDefinition
 from redis_cluster_kit.errors import JoinRefusedError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId, new_nonce, new_runner_id
@@ -45,16 +46,19 @@ from redis_cluster_kit.ownership import (
     WeakFences,
 )
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import EntityHost, SingletonHost, SingletonView
+from redis_cluster_kit.runtime import EntityHost, Executions, SingletonHost, SingletonView, Stores
 from redis_cluster_kit.settings import KeyValueSettings, Settings
 from redis_cluster_kit.storage import (
     ClusterRecord,
     Database,
+    Deferreds,
     FenceRegister,
+    Journal,
     Leftovers,
     MachineIds,
     RecordStore,
     RedisState,
+    SingletonExecutions,
     SingletonStore,
     SqlMetadata,
     SqlState,
@@ -133,6 +137,7 @@ class Runner(Readable):
             settings.lease.ttl,
         )
         self.ids = IdMaker(self._id_source(), self.clock, self._id_lease())
+        self.executions = self._make_executions(identity.namespace)
         store = self._make_singleton_store(identity.namespace)
         self.singletons = SingletonView(store, settings.statement_timeout.total_seconds())
         self.messaging = Messaging(
@@ -166,11 +171,28 @@ class Runner(Readable):
             Leftovers(database, namespace),
         )
 
+    def _make_executions(self, namespace: str) -> Executions:
+        """Durable steps have their journal in the database; without one they are refused."""
+        stores = None
+        if self.database is not None:
+            attempt = self.settings.statement_timeout.total_seconds()
+            at_once = 1 if self.database.is_sqlite else self.settings.database.pool_size
+            journal = Journal(self.database, namespace)
+            stores = Stores(
+                journal,
+                SingletonExecutions(self.database, journal, namespace),
+                Deferreds(self.database, namespace),
+                Patience(attempt=attempt, total=2 * self._ttl, at_once=at_once),
+            )
+        parking = Parking(self.commands, self.keyspace)
+        return Executions(stores, parking, self.clock, self.settings.durable, DurableCounters())
+
     def _make_served(self, identity: Identity, store: SingletonStore, around: Surroundings) -> Served:
         singletons = SingletonHost(
             identity.singletons,
             identity.groups,
             store,
+            self.executions,
             self.clock,
             self.settings,
             self.runner_id,
@@ -178,7 +200,7 @@ class Runner(Readable):
             resource=around.resource,
             generate_id=self.ids.next,
         )
-        return Served(identity.definitions, singletons, around.cluster, around.resource)
+        return Served(identity.definitions, singletons, self.executions, around.cluster, around.resource)
 
     def _lease_lane(self, url: RedisUrl) -> Lanes:
         """Leases have a connection of their own, and a lost attempt is not repeated: the next round comes."""
@@ -227,6 +249,7 @@ class Runner(Readable):
             stack.callback(self.events.close)
             await self._open_database(stack)
             await self._check()
+            await self.executions.join()
             await self.ids_ready()
             stack.push_async_callback(self.ids.release)
             await self.messaging.inbox.keep()
@@ -245,6 +268,7 @@ class Runner(Readable):
                 background.start_soon(self.host.sweep)
                 background.start_soon(self.host.measure)
                 background.start_soon(self.host.clean)
+                background.start_soon(self.executions.watch)
                 self.ownership = self._make_ownership()
                 wake = self.ownership.wake
                 self.messaging.inbox.handlers |= {
@@ -342,12 +366,14 @@ class Runner(Readable):
                 "looked_up": calls.lookups,
             },
         )
+        reading.durable, reading.executions_set_aside = self.executions.counters, self.executions.aside
         if self.ownership is not None:
             reading.shards = len(self.ownership.owned)
             reading.shards_missing = len(self.ownership.missing)
         if self.host is not None:
             reading.entities = len(self.host.residents)
             reading.counters = self.host.counters
+            reading.parked = self.host.parked
             reading.mailbox_messages, reading.dead_letters = self.host.depth, self.host.buried
             singletons = self.host.singletons
             reading.singletons, reading.singleton_counters = singletons.led, singletons.counters
@@ -403,6 +429,8 @@ class Runner(Readable):
                 f"messages wait for {name}, which is not known here" for name in self.host.unknown_names
             ]
             remarks += self.host.singletons.remarks
+        if self.executions.aside:
+            remarks.append(f"{self.executions.aside} executions are set aside: cluster.executions lists them")
         if self.ownership is not None:
             remarks += [
                 f"runners of group {group} serve types that do not contain one another; give each set "

@@ -8,23 +8,21 @@ number is taken as seconds.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, cast
 
+from redis_cluster_kit.environment import LONGEST, read_groups
 from redis_cluster_kit.errors import redact
 from redis_cluster_kit.identity import check_name
 
 _DERIVED = timedelta(microseconds=-1)
 _SHORTEST_TTL = timedelta(milliseconds=500)
 _SHORT_TTL = timedelta(seconds=3)
-_LONGEST = 86_400.0 * 1_000_000
 
 
 class ShortLeaseWarning(UserWarning):
@@ -44,7 +42,7 @@ class _Group:
     def _durations(self, *names: str, least: timedelta | None = None) -> None:
         for name in names:
             value = _values(self)[name]
-            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LONGEST:
+            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LONGEST:
                 value = timedelta(seconds=value)
                 object.__setattr__(self, name, value)
             if not isinstance(value, timedelta):
@@ -334,6 +332,32 @@ class KeyValueSettings(_Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class DurableSettings(_Group):
+    """How executions of durable steps are kept."""
+
+    retention: timedelta = timedelta(days=7)
+    """How long the journal of an execution is kept that nobody touches any more. Longer: more rows stay of
+    what was cancelled, reset or lost. Shorter than an outage of the whole cluster: no harm, what still waits
+    is seen and kept."""
+    longest_wait: timedelta = timedelta(days=365)
+    """The longest `sleep`. Longer: rows and wake-ups stay as long. A deferred waits longer than that, too."""
+    result_limit: int = 262_144
+    """Bytes of one step's result or deferred's value. More: every run reads the whole journal again."""
+    max_attempts: int = 5
+    """How often a singleton's execution with steps may raise before it is set aside. More: a broken one holds
+    up the next for longer. Fewer: short outages set work aside. Messages have their entity's `retry`."""
+    wake_poll: timedelta = timedelta(seconds=3)
+    """How often a runner looks for deferreds whose waiters were not woken, and a waiting singleton for its
+    own. Longer: a wake-up lost in a crash is made up for later. Shorter: more database reads."""
+
+    def __post_init__(self) -> None:
+        self._durations("retention", "wake_poll", least=timedelta(milliseconds=10))
+        self._durations("longest_wait", least=timedelta(seconds=1))
+        self._whole("result_limit", 1_024, 64 * 1024 * 1024)
+        self._whole("max_attempts", 1, 1_000)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class HealthSettings(_Group):
     """When a runner is no longer ready, or no longer alive."""
 
@@ -367,6 +391,7 @@ class Settings(_Group):
     dedupe: DedupeSettings = field(default_factory=DedupeSettings)
     entities: EntitySettings = field(default_factory=EntitySettings)
     drain: DrainSettings = field(default_factory=DrainSettings)
+    durable: DurableSettings = field(default_factory=DurableSettings)
     key_value: KeyValueSettings = field(default_factory=KeyValueSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     machine_ids: MachineIdSettings = field(default_factory=MachineIdSettings)
@@ -392,103 +417,4 @@ class Settings(_Group):
         `billing=50,default=100`. A misspelt variable is a ValueError that names the close match.
         """
         groups = {item.name: cast("type[Any]", item.default_factory) for item in dataclasses.fields(cls)}
-        return cls(**_read_groups(groups, os.environ if environ is None else environ, prefix))
-
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "": 1.0}
-_DURATION = re.compile(r"\s*([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d|)\s*", re.ASCII)
-_WORDS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
-# Kubernetes hands every pod such variables for a service called `rck-redis`: not ours, not misspelt.
-_SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)\w*|PORT(_\d+_(TCP|UDP)\w*)?)$")
-
-
-def _read_groups(groups: Mapping[str, type[Any]], environ: Mapping[str, str], prefix: str) -> dict[str, Any]:
-    """Make each group from its variables; a variable that is only close to a known one is refused."""
-    known = {
-        f"{prefix}_{group}_{name}".upper(): (group, name, hint)
-        for group, kind in groups.items()
-        for name, hint in get_type_hints(kind).items()
-    }
-    found: dict[str, dict[str, Any]] = {group: {} for group in groups}
-    for variable in sorted(environ):
-        if variable in known:
-            group, name, hint = known[variable]
-            found[group][name] = _read_value(variable, environ[variable], hint)
-        else:
-            _check_spelling(variable, known, tuple(f"{prefix}_{group}_".upper() for group in groups))
-    made: dict[str, Any] = {}
-    for group, kind in groups.items():
-        try:
-            made[group] = kind(**found[group])
-        except ValueError as error:
-            raise ValueError(f"{prefix}_{group.upper()}_*: {error}") from error
-    return made
-
-
-def _check_spelling(variable: str, known: Mapping[str, object], groups: tuple[str, ...]) -> None:
-    ours = variable.startswith(groups) and not _SERVICE_LINK.search(variable)
-    close = difflib.get_close_matches(variable, known, n=1, cutoff=0.6 if ours else 0.9)
-    if ours or close:
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
-        raise ValueError(f"{variable} is not a setting; {hint}")
-
-
-def _read_value(variable: str, text: str, hint: object) -> Any:
-    try:
-        return _READERS.get(hint, str)(text)
-    except (ValueError, KeyError):
-        pass
-    # Raised outside the handler: the inner error holds the value as it came, secrets included.
-    expected = _EXPECTED.get(hint, "text")
-    raise ValueError(f"{variable} must be {expected}, got {redact(repr(text))}")
-
-
-def _read_flag(text: str) -> bool:
-    return _WORDS[text.strip().lower()]
-
-
-def _read_duration(text: str) -> timedelta:
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    seconds = float(match[1]) * _UNITS[match[2]]
-    if seconds > _LONGEST:
-        raise ValueError(text)
-    return timedelta(seconds=seconds)
-
-
-def _read_counts(text: str) -> dict[str, int]:
-    pairs = [item.partition("=") for item in _read_list(text)]
-    return {name.strip(): int(count) for name, _, count in pairs}
-
-
-def _read_list(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-_READERS: dict[object, Any] = {
-    timedelta: _read_duration,
-    timedelta | None: _read_duration,
-    bool: _read_flag,
-    int: int,
-    float: float,
-    Sequence[str]: _read_list,
-    Mapping[str, int]: _read_counts,
-}
-_EXPECTED: dict[object, str] = {
-    timedelta: "a duration like 250ms, 5s, 10m, 2h or 1d",
-    timedelta | None: "a duration like 250ms, 5s, 10m, 2h or 1d",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    Mapping[str, int]: "counts like billing=50,default=100",
-}
+        return cls(**read_groups(groups, os.environ if environ is None else environ, prefix))

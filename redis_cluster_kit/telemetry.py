@@ -91,7 +91,7 @@ class Tracing:
 
     def begin(self, name: str, **about: Any) -> OpenSpan | None:
         """Open a span without a parent, to be ended by hand; None where nobody records any."""
-        if self.tracer is None or self._is_idle:
+        if self.is_idle:
             return None
         from opentelemetry.context import Context
         from opentelemetry.trace import SpanKind
@@ -101,6 +101,13 @@ class Tracing:
                 name, context=Context(), kind=SpanKind.CONSUMER, attributes=_attributes(about)
             )
         )
+
+    def inside(self, name: str) -> AbstractContextManager[object]:
+        """Open the span of a part of what runs here: its parent is the present one."""
+        if self.is_idle:
+            return nullcontext()
+        opened: AbstractContextManager[object] = self.tracer.start_as_current_span(name)
+        return opened
 
     @property
     def is_idle(self) -> bool:

@@ -18,9 +18,13 @@ end
 
 -- Notes who has taken a message. One that was taken under another fence which did not give it back counts a
 -- death; from the second on it is noted only when it is about to run, so that others' deaths do not count.
+-- Nil: it is parked, and so is everything behind it.
 local function note_claim(live, field, entry, number, runs_suspects)
   local marker = redis.call('HGET', live, field)
   local phase, class, check, fence, failures, deaths
+  if marker and string.sub(marker, 1, 1) == 'p' then
+    return nil
+  end
   if marker then
     phase, class, check, fence, failures, deaths = string.match(marker, '^(%a) (%a) (%S+) %S+ (%S+) (%d+) (%d+)$')
   end
@@ -43,5 +47,8 @@ local function claim_next(mailbox, live, member, after, number, runs_suspects)
   end
   local id, message = entry[2][2], entry[2][4]
   local class, failures, deaths = note_claim(live, member .. '\n' .. id, entry[1], number, runs_suspects)
+  if not class then
+    return { 'parked' }
+  end
   return { 'next', entry[1], id, message, class, failures, deaths, pending }
 end

@@ -1,6 +1,6 @@
 -- What is remembered of a message: '<phase> <class> <check> <rest>'. In `live` while it waits (w), is taken (t),
--- scheduled (s) or dead (d); then as finished (f) or withdrawn (x) in the bucket of its window, for two windows.
--- The rest of w and t is 'entry fence failures deaths', that of d and f the reply, that of s its place.
+-- parked (p), scheduled (s) or dead (d); then as finished (f) or withdrawn (x) in the bucket of its window, for two
+-- windows. The rest of w, t and p is 'entry fence failures deaths', that of d and f the reply, that of s its place.
 local function recall(live, done, field, now, window)
   local marker = redis.call('HGET', live, field)
   if marker then

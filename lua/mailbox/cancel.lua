@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- purpose: withdraws a message that nobody has taken yet
+-- purpose: withdraws a message that nobody has taken yet, or that is parked
 -- key mailbox (stream): the entity's mailbox
 -- key live (hash): the shard's markers
 -- key active (set): the shard's entities with something in their mailbox
@@ -20,6 +20,7 @@
 -- include: markers
 -- include: mailbox
 -- include: scheduled
+-- include: parking
 local field = member .. '\n' .. id
 local function place_of(kind)
   for _, class in ipairs(each) do
@@ -42,7 +43,11 @@ if phase == 'x' then
 end
 if phase == 's' then
   unschedule(scheduled, later, live, string.match(rest, '^%S+ (.*)$'), field)
-elseif phase == 'w' then
+elseif phase == 'w' or phase == 'p' then
+  if phase == 'p' then
+    unpark(scheduled, live, field)
+    redis.call('SADD', active, member)
+  end
   local entry = string.match(rest, '^%S+')
   local found = redis.call('XRANGE', mailbox, entry, entry)[1]
   if found then

@@ -12,6 +12,7 @@
 -- arg runs_suspects (flag): a message that has died with its runner twice runs now
 -- arg with_state (flag): send the state too
 -- returns next entry id message class failures deaths pending version schema state: it is the owner's to handle
+-- returns parked version schema state: the next message waits durably, and so does the mailbox
 -- returns idle version schema state: nothing waits
 -- refuses fenced: another fence is installed
 -- refuses unfenced: this Redis has forgotten the shard's fence
@@ -29,6 +30,8 @@ if not found then
     redis.call('SREM', active, member)
   end
   found = { 'idle' }
+elseif found[1] == 'parked' then
+  redis.call('SREM', active, member)
 end
 found[#found + 1] = state[1] or '0'
 found[#found + 1] = state[2] or '0'

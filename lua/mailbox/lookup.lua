@@ -10,6 +10,7 @@
 -- arg id (text): the message's id
 -- returns unknown: nobody remembers it
 -- returns waiting: it waits in its mailbox
+-- returns parked: its handler waits durably
 -- returns scheduled due: it will be delivered at these server milliseconds
 -- returns taken runner attempt: a runner has taken it
 -- returns answered reply: it was handled
@@ -36,6 +37,8 @@ elseif phase == 'x' then
   return { 'withdrawn' }
 elseif phase == 'd' then
   return { 'dead', rest }
+elseif phase == 'p' then
+  return { 'parked' }
 elseif phase == 's' then
   return { 'scheduled', string.match(rest, '^%S+') }
 elseif phase == 't' then

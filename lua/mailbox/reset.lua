@@ -4,6 +4,7 @@
 -- key live (hash): the shard's markers
 -- key active (set): the shard's entities with something in their mailbox
 -- key entity (hash): the entity's state
+-- key scheduled (zset): the shard's scheduled messages and wake-ups by the server milliseconds they are due
 -- each key done_a (hash): markers of handled messages of one class, by their window modulo 3
 -- each key done_b (hash): the same
 -- each key done_c (hash): the same
@@ -16,6 +17,7 @@
 -- repeat: safe, it goes on where it was
 -- include: clock
 -- include: markers
+-- include: parking
 local entries = redis.call('XRANGE', mailbox, '-', '+', 'COUNT', 100)
 local function place_of(kind)
   for _, class in ipairs(each) do
@@ -27,7 +29,10 @@ end
 local now = server_ms()
 for _, entry in ipairs(entries) do
   local field = member .. '\n' .. entry[2][2]
-  local _, kind, check = read_marker(redis.call('HGET', live, field) or 'w g - ')
+  local phase, kind, check = read_marker(redis.call('HGET', live, field) or 'w g - ')
+  if phase == 'p' then
+    unpark(scheduled, live, field)
+  end
   local done, window = place_of(kind)
   withdraw(live, done, field, kind, check, now, window)
   redis.call('XDEL', mailbox, entry[1])

@@ -28,6 +28,7 @@
 -- arg most (integer): messages the outbox may hold
 -- each arg item (bytes): one message to send
 -- returns next entry id message class failures deaths pending: done, and here is the next message
+-- returns parked: done, and the next message waits durably
 -- returns idle: done, and nothing is claimed
 -- refuses fenced: another fence is installed
 -- refuses unfenced: this Redis has forgotten the shard's fence

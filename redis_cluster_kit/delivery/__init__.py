@@ -6,6 +6,7 @@ from .mailbox import (
     NOTHING_OLDER,
     Lookup,
     Mailboxes,
+    MailboxParked,
     Put,
     SavedState,
     read_message,
@@ -24,6 +25,7 @@ from .parcel import (
     read_entry,
     split_place,
 )
+from .parking import Parking
 from .replies import Replies, Reply, ReplyPlace, declared_reply, failed_reply, open_reply, result_reply
 from .scheduled import DueList, DueMessage, Scheduled
 
@@ -40,10 +42,12 @@ __all__ = [
     "DueMessage",
     "HeldFence",
     "Lookup",
+    "MailboxParked",
     "Mailboxes",
     "Message",
     "OutboxItem",
     "Parcel",
+    "Parking",
     "Put",
     "Relay",
     "Replies",

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
+
 from redis_cluster_kit.codec import decode
-from redis_cluster_kit.envelope import Envelope, open_envelope
+from redis_cluster_kit.envelope import EXECUTION_HEADER, Envelope, open_envelope, seal_envelope
 from redis_cluster_kit.errors import KitError, MailboxFullError
 from redis_cluster_kit.identity import ShardId, parse_message_id, public_message_id, shard_number
 from redis_cluster_kit.redis_access import Keyspace, Lanes, Script
@@ -70,6 +72,7 @@ class DeadLetters:
         if data is None:
             return False
         record = decode(data, DeadRecord)
+        message = _resuming(record)
         outcome = await REPLAY(
             self._lanes,
             keys.slot,
@@ -81,7 +84,7 @@ class DeadLetters:
             shard=keys.shard,
             member=member,
             id=address.id,
-            message=record.message,
+            message=message,
             capacity=record.capacity,
             bytes_limit=self._bytes_limit,
         )
@@ -120,6 +123,17 @@ class DeadLetters:
             _letter(shard, place.decode(), data) for place, data in zip(pairs[::2], pairs[1::2], strict=True)
         )
         return [letter for letter in letters if type in (None, letter.type)]
+
+
+def _resuming(record: DeadRecord) -> bytes:
+    """Return the message to replay; where its id does not say it, it names the execution it goes on with."""
+    if "/" not in record.execution:
+        return record.message
+    envelope = open_envelope(record.message, max_depth=500)
+    if not isinstance(envelope, Envelope):
+        return record.message
+    headers = envelope.headers | {EXECUTION_HEADER: record.execution}
+    return seal_envelope(msgspec.structs.replace(envelope, headers=headers), limit=2**31, max_depth=500)
 
 
 def _letter(shard: ShardId, place: str, data: bytes) -> DeadLetter:

@@ -71,6 +71,10 @@ class SavedState(NamedTuple):
     content: bytes
 
 
+class MailboxParked(Exception):  # noqa: N818 - what is so, and nothing to be sorry about
+    """The next message of a mailbox waits durably."""
+
+
 class Mailboxes:
     """All mailboxes of a namespace."""
 
@@ -175,7 +179,10 @@ class Mailboxes:
         runs_suspects: bool = False,
         with_state: bool = False,
     ) -> tuple[Message | None, SavedState | None]:
-        """Take the next message, None if there is none; `FencedError` if the shard is not ours any more."""
+        """Take the next message, None if there is none; `FencedError` if the shard is not ours any more.
+
+        `MailboxParked`: the next one waits durably, and whatever is behind it waits with it.
+        """
         keys = self.keyspace.of(shard)
         outcome = await CLAIM.call_in_order(
             self.lanes,
@@ -186,6 +193,8 @@ class Mailboxes:
             *(member, after, int(runs_suspects), int(with_state)),
         )
         refuse_fenced(outcome, shard, fence)
+        if outcome.word == "parked":
+            raise MailboxParked
         version, schema, content = outcome.fields[-3:]
         state = SavedState(int(version), int(schema), content) if with_state else None
         return read_message(outcome), state
@@ -246,6 +255,7 @@ class Mailboxes:
                     live=keys.live,
                     active=keys.active,
                     entity=keys.entity(member),
+                    scheduled=keys.scheduled,
                     member=member,
                     with_state=with_state,
                     each=self._classes(keys),
@@ -294,13 +304,14 @@ class Mailboxes:
     async def count(self, shard: ShardId) -> tuple[int, int]:
         """Return how many messages of a shard wait or are handled, and how many are dead letters."""
         keys = self.keyspace.of(shard)
-        live, scheduled, dead, placed = await asyncio.gather(
+        live, scheduled, dead, named = await asyncio.gather(
             self.lanes.call(keys.slot, "HLEN", keys.live, repeat=True),
-            self.lanes.call(keys.slot, "ZCARD", keys.scheduled, repeat=True),
+            self.lanes.call(keys.slot, "ZCARD", keys.scheduled, repeat=True),  # parked ones are in it, too
             self.lanes.call(keys.slot, "HLEN", keys.dead, repeat=True),
-            self.lanes.call(keys.slot, "HEXISTS", keys.live, "\nplace", repeat=True),
+            self.lanes.call(keys.slot, "HMGET", keys.live, "\nplace", "\nparked", repeat=True),
         )
-        return max(0, live - 1 - scheduled - dead - placed), dead
+        counters = sum(value is not None for value in named)
+        return max(0, live - 1 - scheduled - dead - counters), dead
 
     async def prepare(self, shard: ShardId) -> None:
         """Let the server index a shard's markers: its compact form of a hash is searched from the start."""

@@ -84,6 +84,8 @@ class DeadRecord(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     buried_ms: int = 0
     capacity: int = 100
     runner_id: str = ""
+    execution: str = ""
+    """What its durable steps were recorded under."""
 
 
 def read_entry(entry: bytes | str) -> tuple[int, int]:

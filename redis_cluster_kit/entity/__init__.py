@@ -10,6 +10,7 @@ from .context import (
     within_cluster,
 )
 from .definition import Activation, Entity, EntityDefinition, Retry, RpcDefinition, define, make_instance
+from .durable import Deferred, Durable, DurableRun, Parked
 from .registering import Registering
 from .registry import Registry
 from .rpcs import (
@@ -47,12 +48,16 @@ __all__ = [
     "ClusterContext",
     "ContextFields",
     "Default",
+    "Deferred",
     "Durability",
+    "Durable",
+    "DurableRun",
     "Entity",
     "EntityDefinition",
     "Hook",
     "Leadership",
     "Main",
+    "Parked",
     "Receipt",
     "Registering",
     "Registry",

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_args, ge
 from redis_cluster_kit import codec
 from redis_cluster_kit.entity.arguments import Arguments
 from redis_cluster_kit.entity.context import cluster_required
+from redis_cluster_kit.entity.durable import Durable
 from redis_cluster_kit.entity.rpcs import CallOptions, Handler, RpcCall, RpcDescriptor
 from redis_cluster_kit.errors import EntityError
 from redis_cluster_kit.identity import EntityAddress, check_name
@@ -139,7 +140,7 @@ class _Declaration:
     """By attribute."""
 
 
-class Entity(Generic[S]):
+class Entity(Durable, Generic[S]):
     """Addressable state with handlers. Derive from `Entity[State]`, or `Entity[None]` without durable state.
 
     Class keywords: `name` (stored; default: the class name), `mailbox_capacity`, `max_idle`, `concurrency`,
@@ -219,9 +220,7 @@ class Entity(Generic[S]):
         return cast("S", codec.decode(codec.encode(raw, limit=None), define(cls).state))
 
 
-# `step`, `deferred` and `sleep` are promised names that come with durable execution: to give them to an rpc
-# today would break it then.
-_RESERVED = frozenset({*dir(Entity), "state", "step", "deferred", "sleep"})
+_RESERVED = frozenset({*dir(Entity), "state"})
 
 
 def make_instance(entity: type[E], activation: Activation) -> E:

@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from redis_cluster_kit import codec
+from redis_cluster_kit.entity.durable import Durable, DurableRun
 from redis_cluster_kit.errors import ReasonedError
 from redis_cluster_kit.identity import check_name
 from redis_cluster_kit.snowflake import Snowflake
@@ -73,12 +74,14 @@ class Leadership(Protocol):
     def every(self, interval: timedelta, /) -> AsyncIterator[datetime]: ...
     def resource(self, type: type[Any], /) -> Any: ...
     def generate_id(self) -> Snowflake: ...
+    def durable_run(self) -> DurableRun: ...
 
 
-class SingletonContext(Generic[S]):
+class SingletonContext(Durable, Generic[S]):
     """What a singleton's function and hooks work with: its state, its fence, and the cluster's resources.
 
-    Durable execution adds `step`, `sleep` and `deferred` here; those names are taken.
+    Its execution is the work up to its next state write, the end of a round of `every`, or the function's
+    end: what `step`, `sleep` and `deferred` remember is past then.
     """
 
     def __init__(self, leadership: Leadership) -> None:
@@ -147,6 +150,9 @@ class SingletonContext(Generic[S]):
     def generate_id(self) -> Snowflake:
         """Return a new id, unique in the cluster."""
         return self._leadership.generate_id()
+
+    def _durable_run(self) -> DurableRun:
+        return self._leadership.durable_run()
 
 
 Main: TypeAlias = Callable[[SingletonContext[S]], Coroutine[Any, Any, None]]

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis_cluster_kit.entity.context import ClusterContext
 from redis_cluster_kit.identity import EntityAddress, public_message_id
+
+if TYPE_CHECKING:
+    from redis_cluster_kit.entity.durable import DurableRun
 
 _TURN: ContextVar[Turn | None] = ContextVar("rck_turn", default=None)
 
@@ -20,6 +23,8 @@ class Turn:
 
     __slots__ = (
         "_before_wait",
+        "_durable",
+        "_open_durable",
         "address",
         "attempt",
         "chain",
@@ -42,6 +47,7 @@ class Turn:
         chain: tuple[str, ...] = (),
         trace: dict[str, str] | None = None,
         before_wait: Callable[[], Awaitable[None]] | None = None,
+        open_durable: Callable[[Turn], DurableRun] | None = None,
     ) -> None:
         self.address = address
         self.runner_id = runner_id
@@ -55,12 +61,25 @@ class Turn:
         """What leaves with the commit, as outbox items."""
         self.is_over = False
         self._before_wait = before_wait
+        self._open_durable = open_durable
+        self._durable: DurableRun | None = None
 
     async def before_wait(self) -> None:
         """Make sure that somebody has noted who handles this message, before the turn waits for others."""
         if self._before_wait is not None:
             before, self._before_wait = self._before_wait, None
             await before()
+
+    def durable_run(self) -> DurableRun | None:
+        """Return the run that durable calls of this turn go to, made with the first; None: it has none."""
+        if self._durable is None and self._open_durable is not None:
+            self._durable = self._open_durable(self)
+        return self._durable
+
+    @property
+    def opened_run(self) -> DurableRun | None:
+        """The same, None if this turn has made no durable call."""
+        return self._durable
 
     def context(self) -> ClusterContext:
         """Return what `current()` says inside."""

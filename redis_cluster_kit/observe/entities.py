@@ -17,7 +17,7 @@ from redis_cluster_kit.redis_access import Keyspace, Lanes
 from .singletons import readable
 
 _MOST = 1_000
-_PHASES = {"w": "waiting", "t": "taken", "s": "scheduled", "d": "dead"}
+_PHASES = {"w": "waiting", "t": "taken", "p": "parked", "s": "scheduled", "d": "dead"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ async def look_at_entity(
 def _message(entry: Any, marker: bytes | None, now: int) -> MessageSight:
     place, (_, id, _, content) = entry
     words = (marker or b"").decode(errors="replace").split(" ")
-    counts = words[-2:] if words[0] in ("w", "t") else ["0", "0"]
+    counts = words[-2:] if words[0] in ("w", "t", "p") else ["0", "0"]
     try:
         envelope = open_envelope(content, max_depth=500)
         read = envelope if isinstance(envelope, Envelope) else None

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from redis_cluster_kit.durable import DurableCounters
 from redis_cluster_kit.runtime import LATENCY_BUCKETS, RuntimeCounters, SingletonCounters
 
 from .singleton_metrics import SINGLETON_METRICS, singleton_metrics
@@ -37,6 +38,8 @@ _GAUGES = {
     "runners_healthy": _Gauge("live runners that are not leaving", is_shared=True),
     "mailbox_messages": _Gauge("messages that wait or are handled, in the shards of this process"),
     "dead_letters": _Gauge("dead letters in the shards of this process"),
+    "parked": _Gauge("messages that wait durably, in the shards of this process"),
+    "executions_set_aside": _Gauge("executions of singletons that wait for a decision", is_shared=True),
     "loop_lag_seconds": _Gauge("how long the event loop took for its last answer", is_shared=True),
 }
 _COUNTERS = {
@@ -54,6 +57,19 @@ _COUNTERS = {
     "passivated": "entities that left memory because they were idle",
     "unknown": "types and rpcs met that this runner does not know",
 }
+_DURABLE = {
+    "steps_run": "durable steps whose function was run and whose result was recorded",
+    "steps_replayed": "durable steps whose result was there already",
+    "steps_failed": "durable steps whose function raised",
+    "step_conflicts": "durable calls that came with another input than the one recorded",
+    "parks": "turns that left memory to wait durably",
+    "wakes": "turns woken because their sleep was over",
+    "deferreds_resolved": "deferreds resolved through this process",
+    "deferreds_rescued": "executions woken late, for whoever resolved their deferred did not come to it",
+    "executions_aside": "executions of singletons set aside",
+    "executions_forgotten": "executions whose journal was deleted",
+}
+_ALL_COUNTERS = _COUNTERS | _DURABLE
 _CALLS = "calls made: ask, send, refused_full, timed_out, looked_up"
 _LATENCY = "from the mailbox to the handler"
 
@@ -70,7 +86,10 @@ class Reading:
     runners_healthy: int = 0
     mailbox_messages: int = 0
     dead_letters: int = 0
+    parked: int = 0
+    executions_set_aside: int = 0
     loop_lag_seconds: float = 0.0
+    durable: DurableCounters = field(default_factory=DurableCounters)
     counters: RuntimeCounters = field(default_factory=RuntimeCounters)
     calls: dict[str, int] = field(default_factory=dict[str, int])
     singletons: int = 0
@@ -82,7 +101,7 @@ class _Totals:
     """What was counted in one namespace, by one runner after the other."""
 
     def __init__(self) -> None:
-        self.counted = dict.fromkeys(_COUNTERS, 0)
+        self.counted = dict.fromkeys(_ALL_COUNTERS, 0)
         self.calls: dict[str, int] = {}
         self.latency = [0] * (len(LATENCY_BUCKETS) + 1)
         self.latency_sum = 0.0
@@ -93,6 +112,7 @@ class _Totals:
         if isinstance(other, Reading):
             counters = other.counters
             counted = {name: getattr(counters, name) for name in _COUNTERS}
+            counted |= {name: getattr(other.durable, name) for name in _DURABLE}
             latency, latency_sum = counters.latency, counters.latency_sum
             singletons = other.singleton_counters
         else:
@@ -184,7 +204,7 @@ def _gauges(readings: list[Reading]) -> Iterator[Metric]:
 
 
 def _counters(totals: dict[str, _Totals]) -> Iterator[Metric]:
-    for name, text in _COUNTERS.items():
+    for name, text in _ALL_COUNTERS.items():
         family = CounterMetricFamily(f"rck_{name}", text, labels=["namespace"])
         for namespace, total in totals.items():
             family.add_metric([namespace], total.counted[name])
@@ -210,7 +230,7 @@ def _latency(totals: dict[str, _Totals]) -> Metric:
 def metrics_page() -> str:
     """Return the generated page that lists every metric."""
     rows = [(f"rck_{name}", "gauge", "namespace", gauge.text) for name, gauge in _GAUGES.items()]
-    rows += [(f"rck_{name}_total", "counter", "namespace", text) for name, text in _COUNTERS.items()]
+    rows += [(f"rck_{name}_total", "counter", "namespace", text) for name, text in _ALL_COUNTERS.items()]
     rows.append(("rck_calls_total", "counter", "namespace, kind", _CALLS))
     rows.append(("rck_delivery_seconds", "histogram", "namespace", _LATENCY))
     rows += SINGLETON_METRICS

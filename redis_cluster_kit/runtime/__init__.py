@@ -2,6 +2,7 @@
 
 from .broadcast import Broadcasts
 from .counters import LATENCY_BUCKETS, RuntimeCounters
+from .executions import Executions, SetAsideExecutions, Stores
 from .host import EntityHost
 from .leader import SingletonHealth
 from .leader_notes import STALE_AFTER, metadata_of
@@ -15,11 +16,14 @@ __all__ = [
     "STALE_AFTER",
     "Broadcasts",
     "EntityHost",
+    "Executions",
     "RuntimeCounters",
+    "SetAsideExecutions",
     "SingletonCounters",
     "SingletonHealth",
     "SingletonHost",
     "SingletonView",
+    "Stores",
     "metadata_of",
     "singleton_shard",
 ]

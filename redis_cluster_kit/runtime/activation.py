@@ -17,7 +17,9 @@ from redis_cluster_kit.delivery import (
     NOTHING_OLDER,
     HeldFence,
     Mailboxes,
+    MailboxParked,
     Message,
+    Parking,
     Replies,
     SavedState,
     read_entry,
@@ -29,7 +31,8 @@ from redis_cluster_kit.settings import MailboxSettings
 
 from .commit import Committer, MessageGone
 from .counters import RuntimeCounters
-from .in_hand import Leaving
+from .executions import Executions
+from .in_hand import Leaving, LeftParked
 from .turns import MustReload, TurnRunner
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,8 @@ class Surroundings(Protocol):
     fence: HeldFence
     runner_id: str
     mailboxes: Mailboxes
+    parking: Parking
+    executions: Executions
     committer: Committer
     replies: Replies
     counters: RuntimeCounters
@@ -65,6 +70,7 @@ class Surroundings(Protocol):
     def waited(self, message: Message) -> None: ...
     def loaded(self, activation: EntityActivation) -> None: ...
     async def wait_for_knowledge(self, *names: str, look: Callable[[], Awaitable[None]]) -> None: ...
+    def counted_parked(self, due_ms: int) -> None: ...
 
 
 class EntityActivation:
@@ -176,6 +182,13 @@ class EntityActivation:
             await self._live()
         except (MustReload, MessageGone):
             return True
+        except MailboxParked:
+            return self._is_marked  # what wakes it brings it back; until then there is nothing to do
+        except LeftParked:
+            self.in_hand.clear()
+            assert self._turns is not None
+            await self._turns.stop()
+            return self._is_marked
         except Leaving:
             if self._turns is not None:
                 await self._turns.stop()

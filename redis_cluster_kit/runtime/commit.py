@@ -91,7 +91,7 @@ class Committer:
         else:
             outcome = await self._commits.call(keys.slot, names, arguments)
         refuse_fenced(outcome, self._shard, self._fence)
-        if outcome.word in ("next", "idle"):
+        if outcome.word in ("next", "idle", "parked"):
             return Committed("ok", read_message(outcome))
         return Committed(outcome.word)
 

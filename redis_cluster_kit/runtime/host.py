@@ -23,6 +23,7 @@ from .activation import EntityActivation
 from .commit import COMMIT
 from .counters import RuntimeCounters
 from .doorway import Doorway
+from .executions import Executions
 from .progress import Progress
 from .residents import Residents
 from .shard_host import ShardHost
@@ -55,6 +56,7 @@ class EntityHost:
         note_wants: NoteWants,
         somebody_serves: SomebodyServes,
         singletons: SingletonHost,
+        executions: Executions,
     ) -> None:
         self.definitions = definitions
         self.mailboxes = mailboxes
@@ -69,6 +71,7 @@ class EntityHost:
         self.note_wants = note_wants
         self.somebody_serves = somebody_serves
         self.singletons = singletons
+        self.executions = executions
         self.counters = RuntimeCounters()
         self.progress = Progress(self.counters, clock.now)
         self.residents = Residents(settings.entities.max_resident)
@@ -82,6 +85,8 @@ class EntityHost:
         """Messages that waited or were handled when they were counted last."""
         self.buried = 0
         """Dead letters of its shards, likewise."""
+        self.parked = 0
+        """Messages that wait durably, likewise."""
         self._caller = caller
 
     async def serve(self, owned: OwnedShard) -> None:
@@ -116,13 +121,14 @@ class EntityHost:
         while True:
             await anyio.sleep(_MEASURE_EVERY)
             try:
-                counts = await asyncio.gather(
-                    *(self.mailboxes.count(host.shard) for host in list(self.shards.values()))
-                )
+                shards = [host.shard for host in self.shards.values()]
+                counts = await asyncio.gather(*(self.mailboxes.count(shard) for shard in shards))
+                parked = await asyncio.gather(*(self.executions.parking.count(shard) for shard in shards))
             except PersistenceFailedError:
                 continue  # health tells of a store that does not answer
             self.depth = sum(waiting for waiting, _ in counts)
             self.buried = sum(dead for _, dead in counts)
+            self.parked = sum(parked)
 
     async def poll(self) -> None:
         """Look once at everything that nudges may have missed."""
@@ -133,6 +139,7 @@ class EntityHost:
         for host in self.shards.values():
             host.timers.wake()
         self.singletons.clock_moved()
+        self.executions.clock_moved()
         self.residents.passivate(self.clock.now())
 
     @property

@@ -27,6 +27,10 @@ class Leaving(Exception):  # noqa: N818 - what happened, and nothing to be sorry
     """The shard is handed off; what is in hand is left to its next owner."""
 
 
+class LeftParked(Leaving):
+    """The message waits durably, and nobody in memory with it."""
+
+
 class Withdrawal:
     """Whether one message in hand was withdrawn. A nudge says that its mailbox was empty for a moment."""
 

@@ -19,6 +19,7 @@ import anyio
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.entity import (
     ClusterContext,
+    DurableRun,
     Hook,
     SingletonContext,
     SingletonDefinition,
@@ -41,6 +42,7 @@ from redis_cluster_kit.storage import Holder
 from redis_cluster_kit.telemetry import TRACING
 
 from .backoff import pause_after
+from .leader_executions import LeaderExecutions
 from .leader_notes import STALE_AFTER, LeaderNotes
 from .leader_state import LeaderState
 from .rounds import Rounds
@@ -90,6 +92,9 @@ class Leader:
             definition, host.store, owned, holder, self._counters, ttl=host.ttl, attempt=attempt, lose=lose
         )
         self._notes = LeaderNotes(host.store, holder, host.clock, self._counters, attempt=attempt, lose=lose)
+        self._executions = LeaderExecutions(
+            definition.name, host.executions, owned, lambda: self._state.version, lose
+        )
         self._notes.on_beat = self._state.check_copy
         self._context = SingletonContext[Any](self)
         self._lost = lose
@@ -133,6 +138,7 @@ class Leader:
     async def write(self, change: Callable[[Any], Any], /) -> None:
         """Save a state, which ends an execution."""
         await self._state.write(change)
+        self._executions.saved()
         self._notes.saved()
 
     async def heartbeat(self) -> None:
@@ -147,6 +153,11 @@ class Leader:
         self._rounds = Rounds(self, self._host, self._notes, interval.total_seconds())
         return self._rounds
 
+    async def end_round(self) -> None:
+        """A round of `every` has ended: so has its execution."""
+        await self._executions.close()
+        self._notes.end()
+
     def _leave_rounds(self, error: BaseException | None) -> None:
         rounds, self._rounds = self._rounds, None
         if rounds is not None:
@@ -159,6 +170,10 @@ class Leader:
     def generate_id(self) -> Snowflake:
         """Return a new id."""
         return self._host.generate_id()
+
+    def durable_run(self) -> DurableRun:
+        """Return the run of the execution that is open."""
+        return self._executions.run()
 
     def context(self) -> ClusterContext:
         """Return what `current()` says inside."""
@@ -229,6 +244,7 @@ class Leader:
         while True:
             try:
                 await self._state.load()
+                await self._executions.load()
                 if with_notes:
                     await self._notes.load()
             except FencedError as error:
@@ -256,18 +272,20 @@ class Leader:
             if not self._owned.is_held:
                 await anyio.sleep_forever()  # the shard's scope ends it
             failures = 1 if Clock.boot() - started > _CALM else failures + 1
+            await self._executions.failed(failure)
             pause = pause_after(failures, base=_FIRST_PAUSE, factor=2, longest=_LONGEST_PAUSE)
             self._failed(failure, pause)
             await anyio.sleep(pause)
             await self._load()  # also finds out about a write in doubt
 
     async def _run_once(self) -> BaseException | None:
-        """Run the function once; return what it raised. Durable steps will have their execution here."""
+        """Run the function once; return what it raised."""
         self._notes.begin()
         failure: BaseException | None = None
         try:
             with self._span():
                 await self.definition.main(self._context)
+                await self._executions.close()
         except asyncio.CancelledError as error:
             if _cancellations():
                 raise

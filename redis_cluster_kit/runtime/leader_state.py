@@ -73,6 +73,11 @@ class LeaderState:
         self.trouble = ""
         """Why the last save failed; empty while all is well."""
 
+    @property
+    def version(self) -> int:
+        """How often it has been saved."""
+        return self._version
+
     def read(self) -> Any:
         """Return a copy of what was saved last."""
         return self._definition.decode(self._content)

@@ -35,7 +35,7 @@ class Rounds(AsyncIterator[datetime]):
             self._due = clock.now()
         else:
             self._end()
-            self._notes.end()
+            await self._leader.end_round()
             missed = max(0.0, clock.now() - self._due) // self._interval
             self._due += (missed + 1) * self._interval
             await self._host.sleep_until(self._due)

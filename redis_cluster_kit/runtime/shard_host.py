@@ -45,6 +45,8 @@ class ShardHost:
         self.mailboxes = host.mailboxes
         self.scheduled = host.scheduled
         self.committer = Committer(host.mailboxes, host.commits, owned.shard, self.fence)
+        self.parking = host.executions.parking
+        self.executions = host.executions
         self.replies = host.replies
         self.counters = host.counters
         self.limits = host.limits
@@ -198,6 +200,11 @@ class ShardHost:
     def loaded(self, activation: EntityActivation) -> None:
         """It has read its first message and its state, or could not."""
         self.host.doorway.leave(self, activation.member)
+
+    def counted_parked(self, due_ms: int) -> None:
+        """A turn was parked: it is to be woken at this time of the clock at the latest."""
+        self.executions.counters.parks += 1
+        self.timers.heard(due_ms)
 
     def waited(self, message: Message) -> None:
         """A message begins to be handled."""

@@ -21,6 +21,7 @@ from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage import Holder, SingletonStore
 
+from .executions import Executions
 from .leader import Leader, SingletonHealth
 from .singleton_counters import SingletonCounters
 
@@ -37,6 +38,7 @@ class SingletonHost:
         definitions: Iterable[SingletonDefinition],
         shard_counts: Mapping[str, int],
         store: SingletonStore,
+        executions: Executions,
         clock: Clock,
         settings: Settings,
         runner_id: str,
@@ -46,6 +48,7 @@ class SingletonHost:
         generate_id: Callable[[], Snowflake],
     ) -> None:
         self.store = store
+        self.executions = executions
         self.clock = clock
         self.runner_id = runner_id
         self.cluster = cluster

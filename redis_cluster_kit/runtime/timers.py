@@ -1,4 +1,4 @@
-"""The scheduled messages of one owned shard: sleeps until the next is due, then moves it into its mailbox."""
+"""The scheduled messages and wake-ups of one owned shard: sleeps until the next is due, then acts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ class Timers:
                 self._next_ms = min(self._next_ms, (self._around.now() + _RETRY_FULL) * 1000)
 
     async def _promote(self, due: DueMessage) -> str:
-        """Promote one, unless an earlier one of its entity is still held up."""
+        """Promote one, unless an earlier one of its entity is still held up; wake what is parked."""
+        if not due.message:
+            return await self._wake(due)
         if due.member in self._full:
             return "full"
         around = self._around
@@ -84,5 +86,13 @@ class Timers:
             self._full.add(due.member)
         elif word == "promoted":
             around.counters.promoted += 1
+            around.activate(due.member)
+        return word
+
+    async def _wake(self, due: DueMessage) -> str:
+        around = self._around
+        word = await around.parking.wake(around.shard, due.member, due.id)
+        if word == "woken":
+            around.executions.counters.wakes += 1
             around.activate(due.member)
         return word

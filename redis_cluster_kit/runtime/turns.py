@@ -11,7 +11,7 @@ import copy
 import logging
 import traceback
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
@@ -19,14 +19,18 @@ from redis_cluster_kit.codec import encode
 from redis_cluster_kit.delivery import (
     FROM_THE_START,
     DeadRecord,
+    MailboxParked,
     Message,
     SavedState,
     declared_reply,
     failed_reply,
     result_reply,
 )
+from redis_cluster_kit.durable import Execution, parked_in
 from redis_cluster_kit.entity import (
+    DurableRun,
     Entity,
+    Parked,
     RpcDefinition,
     Turn,
     enter_context,
@@ -45,13 +49,15 @@ from redis_cluster_kit.errors import (
     MalformedMessageError,
     PersistenceFailedError,
     ReasonedError,
+    StepConflictError,
     TransportedError,
 )
 from redis_cluster_kit.telemetry import TRACING
 
 from .backoff import pause_after
 from .commit import CLAIM_NOTHING, Committed, StateWrite
-from .in_hand import Withdrawal, pause
+from .executions import execution_of
+from .in_hand import Leaving, LeftParked, Withdrawal, pause
 from .state import LiveState
 
 if TYPE_CHECKING:
@@ -122,19 +128,72 @@ class TurnRunner:
                 else:
                     with self._span(turn, rpc):
                         reply, write = await self._attempt(turn, rpc, envelope, alone=alone)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - judged there
-                failure = self._failure_of(error)
+            except BaseException as error:  # noqa: BLE001 - judged there
+                failure = await self._judged(turn, message, error)
             else:
+                if turn.opened_run is not None:
+                    await self._park_if_asked(turn, message)
                 done = await self._commit(turn, message, reply, write, after)
                 if done is not None:
                     self._answer(message, envelope, reply)
+                    if turn.opened_run is not None:
+                        self._around.executions.ended_turn(turn)
                     return done.following
                 failure = MailboxFullError(
                     entity_id=self._activation.address.id, detail="the shard's outbox is full"
                 )
             self._restore(alone=alone)
+            if isinstance(failure, StepConflictError):
+                raise CannotSucceed(envelope, failure)
             if not await self._failed(message, envelope, failure):
                 return None
+
+    async def _judged(self, turn: Turn, message: Message, error: BaseException) -> Exception:
+        """Return what a handler has raised as its failure; raise what is none, and park what waits."""
+        if isinstance(error, Exception | asyncio.CancelledError):
+            return self._failure_of(error)
+        parked = parked_in(error)
+        if parked is not None and turn.opened_run is not None:
+            await self._park(turn, message, parked)
+        if isinstance(error, BaseExceptionGroup) and (failures := error.subgroup(Exception)) is not None:
+            return self._failure_of(failures)
+        raise error
+
+    async def _park_if_asked(self, turn: Turn, message: Message) -> None:
+        """A handler that caught the end of its wait changes nothing."""
+        parked = cast("Execution", turn.opened_run).parked
+        if parked is not None:
+            await self._park(turn, message, parked)
+
+    async def _park(self, turn: Turn, message: Message, parked: Parked) -> None:
+        """Let the message wait in its place, and leave memory. State and sends of this run are dropped."""
+        around, run = self._around, cast("Execution", turn.opened_run)
+        if run.parked is None:
+            raise Leaving  # it waits in memory, and the shard is handed off
+        around.check()
+        shard, member = around.shard, self._activation.member
+        if not await around.parking.park(shard, around.fence, member, message, due_ms=parked.due_ms):
+            raise MustReload
+        around.counted_parked(parked.due_ms)
+        try:
+            # What came between the last look and now has found nothing to wake.
+            if await run.is_resolved():
+                await around.parking.wake(shard, member, message.id)
+        except PersistenceFailedError as error:
+            logger.warning("%s is parked, and woken later if need be: %s", self._activation.address, error)
+        raise LeftParked
+
+    def _durable_run(self, turn: Turn, message: Message, envelope: Envelope) -> DurableRun:
+        around = self._around
+        return around.executions.of_turn(
+            turn,
+            message,
+            envelope,
+            around.fence,
+            parks=self._definition.concurrency == 1,
+            ending=around.ending,
+            check=around.check,
+        )
 
     def _failure_of(self, error: BaseException) -> Exception:
         """Return what a handler has raised as its failure; raise what is none."""
@@ -200,6 +259,7 @@ class TurnRunner:
             chain=(*envelope.chain, self._label),
             trace=envelope.trace,
             before_wait=None if message.is_claimed else lambda: self._note_claim(message),
+            open_durable=lambda turn: self._durable_run(turn, message, envelope),
         )
 
     def _span(self, turn: Turn, rpc: RpcDefinition) -> AbstractContextManager[object]:
@@ -218,9 +278,12 @@ class TurnRunner:
     async def _note_claim(self, message: Message) -> None:
         """Claim what came with a nudge, before its turn waits for anybody."""
         activation = self._activation
-        claimed, _ = await self._around.mailboxes.claim(
-            self._around.shard, self._around.fence, activation.member, after=FROM_THE_START
-        )
+        try:
+            claimed, _ = await self._around.mailboxes.claim(
+                self._around.shard, self._around.fence, activation.member, after=FROM_THE_START
+            )
+        except MailboxParked:
+            claimed = None
         if claimed is None or claimed.entry != message.entry:
             raise MustReload
         message.is_claimed = True
@@ -390,8 +453,17 @@ class TurnRunner:
             buried_ms=self._around.server_ms(),
             capacity=self._definition.capacity or self._around.limits.capacity,
             runner_id=self._around.runner_id,
+            execution=self._execution_id(message),
         )
         return encode(record, limit=None)
+
+    def _execution_id(self, message: Message) -> str:
+        """What a replay resumes, where the message's id alone does not say it."""
+        try:
+            envelope = open_envelope(message.content, max_depth=self._around.limits.max_depth)
+        except MalformedMessageError:
+            return ""
+        return execution_of(message, envelope) if isinstance(envelope, Envelope) else ""
 
 
 def _outward(error: Exception, entity_id: str) -> ClusterError:

@@ -5,7 +5,9 @@ or kept there without a database, goes through `redis_access`.
 """
 
 from .database import Database
+from .deferreds import DeferredPlace, Deferreds, Resolution, Waiting
 from .inspection import DatabaseFacts, inspect_database, is_too_new, pending_steps
+from .journal import Entry, ExecutionClosedError, Journal, Place
 from .leftovers import Leftovers
 from .machine_ids import MachineIdLease, MachineIds
 from .migrations import stored_version
@@ -13,6 +15,7 @@ from .record import ClusterRecord, Difference, RecordStore
 from .redis_state import CachedState, RedisState
 from .register import FenceRegister
 from .schema import SCHEMA_VERSION
+from .singleton_executions import PutBackError, Round, SetAside, SingletonExecutions, parse_set_aside
 from .sql_metadata import SqlMetadata, StoredMetadata
 from .sql_state import SqlState, StoredState, Written
 from .write_through import Holder, SingletonStore, Version
@@ -23,23 +26,36 @@ __all__ = [
     "ClusterRecord",
     "Database",
     "DatabaseFacts",
+    "DeferredPlace",
+    "Deferreds",
     "Difference",
+    "Entry",
+    "ExecutionClosedError",
     "FenceRegister",
     "Holder",
+    "Journal",
     "Leftovers",
     "MachineIdLease",
     "MachineIds",
+    "Place",
+    "PutBackError",
     "RecordStore",
     "RedisState",
+    "Resolution",
+    "Round",
+    "SetAside",
+    "SingletonExecutions",
     "SingletonStore",
     "SqlMetadata",
     "SqlState",
     "StoredMetadata",
     "StoredState",
     "Version",
+    "Waiting",
     "Written",
     "inspect_database",
     "is_too_new",
+    "parse_set_aside",
     "pending_steps",
     "stored_version",
 ]

@@ -116,11 +116,95 @@ CREATE TABLE IF NOT EXISTS rck_singleton_aside (
 )
 """
 
+_EXECUTION = """
+CREATE TABLE IF NOT EXISTS rck_execution (
+    namespace TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    execution TEXT NOT NULL,
+    shard_group TEXT NOT NULL,
+    shard INTEGER NOT NULL,
+    opened_at BIGINT NOT NULL,
+    keep_until BIGINT NOT NULL,
+    failures INTEGER NOT NULL,
+    last_error TEXT,
+    aside_at BIGINT,
+    PRIMARY KEY (namespace, subject, execution)
+)
+"""
+
+_EXECUTION_KEPT = """
+CREATE INDEX IF NOT EXISTS rck_execution_kept ON rck_execution (namespace, keep_until)
+"""
+
+_STEP = """
+CREATE TABLE IF NOT EXISTS rck_step (
+    namespace TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    execution TEXT NOT NULL,
+    what TEXT NOT NULL,
+    name TEXT NOT NULL,
+    input TEXT NOT NULL,
+    value {bytes} NOT NULL,
+    recorded_at BIGINT NOT NULL,
+    PRIMARY KEY (namespace, subject, execution, what, name)
+)
+"""
+
+_DEFERRED = """
+CREATE TABLE IF NOT EXISTS rck_deferred (
+    namespace TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    execution TEXT NOT NULL,
+    name TEXT NOT NULL,
+    shard_group TEXT NOT NULL,
+    shard INTEGER NOT NULL,
+    value {bytes},
+    failure TEXT,
+    resolved_at BIGINT NOT NULL,
+    woken INTEGER NOT NULL,
+    PRIMARY KEY (namespace, subject, execution, name)
+)
+"""
+
+_DEFERRED_UNWOKEN = """
+CREATE INDEX IF NOT EXISTS rck_deferred_unwoken ON rck_deferred (namespace, resolved_at) WHERE woken = 0
+"""
+
+_DEFERRED_RESOLVED = """
+CREATE INDEX IF NOT EXISTS rck_deferred_resolved ON rck_deferred (namespace, resolved_at)
+"""
+
+_SINGLETON_ROUND = """
+CREATE TABLE IF NOT EXISTS rck_singleton_round (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    adopted TEXT,
+    adopted_for TEXT,
+    PRIMARY KEY (namespace, name)
+)
+"""
+
+_SIGNING = """
+CREATE TABLE IF NOT EXISTS rck_secret (
+    namespace TEXT NOT NULL PRIMARY KEY,
+    secret {bytes} NOT NULL
+)
+"""
+
 STEPS = (
     Step(1, "fence register, cluster record, machine ids", (_FENCES, _RECORD, _MACHINE_IDS)),
     Step(2, "singleton state", (_SINGLETON_STATE,)),
     Step(3, "key-value store", (_KEY_VALUE,)),
     Step(4, "singleton metadata, states kept aside", (_SINGLETON_METADATA, _SINGLETON_ASIDE)),
+    Step(
+        5,
+        "durable steps: executions, steps, deferreds",
+        (
+            *(_EXECUTION, _EXECUTION_KEPT, _STEP, _DEFERRED, _DEFERRED_UNWOKEN, _DEFERRED_RESOLVED),
+            *(_SINGLETON_ROUND, _SIGNING),
+        ),
+    ),
 )
 
 SCHEMA_VERSION = STEPS[-1].version

@@ -19,6 +19,9 @@ Dialect = Literal["postgresql", "sqlite"]
 _WORDS: Mapping[Dialect, Mapping[str, str]] = {
     "postgresql": {
         "bytes": "BYTEA",
+        "each_place": "json_array_elements(CAST(:places AS json)) AS p(value)",
+        "place_0": "(p.value ->> 0)",
+        "place_1": "(p.value ->> 1)",
         "each_proposal": "json_each_text(CAST(:proposals AS json)) AS p(key, value)",
         "for_share": "FOR SHARE",
         "greatest": "greatest",
@@ -26,6 +29,9 @@ _WORDS: Mapping[Dialect, Mapping[str, str]] = {
     },
     "sqlite": {
         "bytes": "BLOB",
+        "each_place": "json_each(:places) AS p",
+        "place_0": "json_extract(p.value, '$[0]')",
+        "place_1": "json_extract(p.value, '$[1]')",
         "each_proposal": "json_each(:proposals) AS p",
         "for_share": "",
         "greatest": "max",
@@ -66,6 +72,17 @@ _TYPES: Mapping[str, TypeEngine[Any]] = {
     "span_ms": BigInteger(),
     "value": LargeBinary(),
     "version": BigInteger(),
+    "execution": String(),
+    "failure": String(),
+    "input": String(),
+    "number": BigInteger(),
+    "places": String(),
+    "subject": String(),
+    "what": String(),
+    "secret": LargeBinary(),
+    "most": Integer(),
+    "adopted": String(),
+    "age_ms": BigInteger(),
 }
 
 

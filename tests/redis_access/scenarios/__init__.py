@@ -29,4 +29,5 @@ def scenarios(keyspace: Keyspace) -> list[Scenario]:
         *turns.commit_scenarios(keyspace),
         *turns.ending_scenarios(keyspace),
         *turns.owner_scenarios(keyspace),
+        *turns.parking_scenarios(keyspace),
     ]

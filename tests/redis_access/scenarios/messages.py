@@ -167,6 +167,7 @@ def sender_scenarios(keyspace: Keyspace) -> list[Scenario]:
 
     def reset(word: str, *setup: Command, with_state: bool = True) -> Scenario:
         values = mailbox | {"live": keys.live, "entity": keys.entity(MEMBER), "member": MEMBER}
+        values["scheduled"] = keys.scheduled
         return Scenario(
             script="mailbox/reset",
             word=word,
@@ -178,9 +179,12 @@ def sender_scenarios(keyspace: Keyspace) -> list[Scenario]:
     state: Command = ("HSET", keys.entity(MEMBER), "v", 1, "s", 1, "b", "x")
     many = tuple(("XADD", keys.mailbox(MEMBER), f"6-{n}", "i", f"{ID}{n}", "m", "x") for n in range(1, 101))
     taken = waiting(keyspace, f"t g - {ENTRY} 7 2 1")
+    wake_up: Command = ("ZADD", keys.scheduled, FAR, f"{0:0>14} {FIELD}")
+    parked = (*waiting(keyspace, f"p g - {ENTRY} 0 2 1"), wake_up, ("HSET", keys.live, "\nparked", 1))
     return [
         lookup("unknown"),
         lookup("waiting", *waiting(keyspace)),
+        lookup("parked", *parked),
         lookup("scheduled", *scheduled(keyspace, FAR)),
         lookup("taken", *taken, with_fence(keyspace)),
         lookup("taken", *taken),
@@ -189,11 +193,13 @@ def sender_scenarios(keyspace: Keyspace) -> list[Scenario]:
         lookup("withdrawn", *withdrawn(keyspace)),
         cancel("cancelled", *waiting(keyspace)),
         cancel("cancelled", *scheduled(keyspace)),
+        cancel("cancelled", *parked),
         cancel("late", *taken),
         cancel("late", *buried(keyspace)),
         cancel("absent"),
         cancel("late", *finished(keyspace)),
         cancel("cancelled", *withdrawn(keyspace)),
+        reset("done", *parked),
         reset("done", state),
         reset("done", *taken, state, with_state=False),
         reset("more", *waiting(keyspace), *many),

@@ -17,8 +17,11 @@ from .messages import (
     scheduled,
     waiting,
     with_fence,
+    with_inbox,
 )
 from .scenario import FAR, FENCE, NEWER, NONCE, Command, Scenario, Values, install_fence
+
+WAKE_PLACE = f"{0:0>14} {FIELD}"
 
 
 def _owner(keyspace: Keyspace) -> Values:
@@ -41,11 +44,21 @@ def _taken(keyspace: Keyspace, marker: str = f"t g - {ENTRY} {FENCE} 0 0") -> tu
     return *waiting(keyspace, marker), read
 
 
-def _another(keyspace: Keyspace) -> tuple[Command, ...]:
+def parked(keyspace: Keyspace) -> tuple[Command, ...]:
+    """One message that waits durably."""
+    keys = keys_of(keyspace)
+    return (
+        *_taken(keyspace, f"p g - {ENTRY} 0 1 1"),
+        ("ZADD", keys.scheduled, FAR, WAKE_PLACE),
+        ("HSET", keys.live, "\nparked", 1),
+    )
+
+
+def _another(keyspace: Keyspace, marker: str = "w g - 5-2 0 0 0") -> tuple[Command, ...]:
     keys = keys_of(keyspace)
     return (
         ("XADD", keys.mailbox(MEMBER), "5-2", "i", OTHER, "m", MESSAGE),
-        ("HSET", keys.live, f"{MEMBER}\n{OTHER}", "w g - 5-2 0 0 0"),
+        ("HSET", keys.live, f"{MEMBER}\n{OTHER}", marker),
     )
 
 
@@ -69,6 +82,7 @@ def claim_scenarios(keyspace: Keyspace) -> list[Scenario]:
         claim("next", fenced, *_taken(keyspace), *_another(keyspace), after=""),
         claim("next", fenced, *_taken(keyspace), *_another(keyspace), after=ENTRY, with_state=False),
         claim("next", fenced, *waiting(keyspace)[:-1]),  # its marker was forgotten
+        claim("parked", fenced, *parked(keyspace)),
         claim("idle", fenced, ("SADD", keys.active, MEMBER)),
         claim("idle", fenced, *_taken(keyspace), gone),
         claim("fenced", install_fence(keys.fence, NEWER), *waiting(keyspace)),
@@ -97,6 +111,8 @@ def commit_scenarios(keyspace: Keyspace) -> list[Scenario]:
         commit("idle", fenced, *_taken(keyspace), state, expected="8", version="9", each=items),
         commit("idle", fenced, *waiting(keyspace), claimed=False),
         commit("next", fenced, *_taken(keyspace), *_another(keyspace)),
+        commit("parked", fenced, *_taken(keyspace), *_another(keyspace, "p g - 5-2 0 0 0")),
+        commit("lost", fenced, *parked(keyspace)),
         commit("lost", fenced),
         commit("lost", fenced, *_taken(keyspace), id=OTHER),
         commit("lost", fenced, *_taken(keyspace), entry="5-2"),
@@ -183,4 +199,41 @@ def owner_scenarios(keyspace: Keyspace) -> list[Scenario]:
         remove("removed", fenced, sent),
         remove("fenced", newer, sent),
         remove("unfenced", sent),
+    ]
+
+
+def parking_scenarios(keyspace: Keyspace) -> list[Scenario]:
+    keys, fenced = keys_of(keyspace), with_fence(keyspace)
+    shared: Values = {"live": keys.live, "active": keys.active, "scheduled": keys.scheduled, "member": MEMBER}
+    parking = _owner(keyspace) | shared | {"entry": ENTRY, "id": ID, "due": FAR}
+    waking = shared | {"fence": keys.fence, "shard": keys.shard, "id": ID}
+    telling: Values = {"fence": keys.fence, "shard": keys.shard, "subject": "s:singleton"}
+
+    def park(word: str, *setup: Command, **values: object) -> Scenario:
+        return Scenario(script="turn/park", word=word, setup=setup, values=parking | values)
+
+    def wake(word: str, *setup: Command) -> Scenario:
+        return Scenario(script="turn/wake", word=word, setup=setup, values=waking)
+
+    def tell(word: str, *setup: Command) -> Scenario:
+        return Scenario(script="fence/nudge", word=word, setup=setup, values=telling)
+
+    return [
+        park("parked", fenced, *_taken(keyspace)),
+        park("parked", fenced, *parked(keyspace)),
+        park("lost", fenced),
+        park("lost", fenced, *waiting(keyspace)),
+        park("lost", fenced, *_taken(keyspace, f"t g - {ENTRY} 7 0 0")),
+        park("lost", fenced, *_taken(keyspace), entry="5-2"),
+        park("fenced", install_fence(keys.fence, NEWER), *_taken(keyspace)),
+        park("unfenced", *_taken(keyspace)),
+        wake("woken", fenced, *parked(keyspace)),
+        wake("woken", *with_inbox(keyspace), *parked(keyspace)),
+        wake("woken", *parked(keyspace)),
+        wake("taken", *with_inbox(keyspace), *_taken(keyspace)),
+        wake("absent", fenced),
+        wake("absent", fenced, *waiting(keyspace)),
+        tell("told", *with_inbox(keyspace)),
+        tell("absent", fenced),
+        tell("absent"),
     ]

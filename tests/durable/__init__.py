@@ -1,0 +1,1 @@
+"""Durable steps on real servers."""

@@ -1,0 +1,100 @@
+"""Entities with durable calls, as users would write them; what their steps did is kept beside them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from redis_cluster_kit import Entity, Retry, current, rpc
+
+QUICKLY = Retry(base=timedelta(milliseconds=1), factor=1, max_attempts=3)
+
+
+class Charge(msgspec.Struct):
+    order: str
+    amount: int
+
+
+class Flow(msgspec.Struct):
+    done: list[str] = []
+
+
+class World:
+    """What the steps of a test did outside: nothing takes it back."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.effects: list[Any] = []
+        self.fails: list[Exception] = []
+        self.tokens: list[str] = []
+
+    def note(self, effect: Any) -> None:
+        self.effects.append(effect)
+        if self.fails:
+            raise self.fails.pop(0)
+
+
+WORLD = World()
+
+
+async def charge(order: str, amount: int) -> Charge:
+    WORLD.note(("charge", order, amount))
+    return Charge(order, amount)
+
+
+def ship(order: str) -> str:
+    WORLD.note(("ship", order))
+    return f"parcel-{order}"
+
+
+class Order(Entity[Flow], name="order", retry=QUICKLY, mailbox_capacity=2000):
+    @rpc
+    async def pay(self, amount: int) -> int:
+        self.state.done.append("begun")
+        paid = await self.step("charge", charge, self.id, amount)
+        assert type(paid) is Charge
+        again = await self.step("charge", charge, self.id, amount=amount) if amount < 0 else paid
+        parcel = await self.step("ship", ship, self.id)
+        self.state.done.append(parcel)
+        return again.amount
+
+    @rpc
+    async def pay_and_fail(self, failures: int) -> int:
+        await self.step("charge", charge, self.id, 1)
+        attempt = current().attempt
+        if attempt <= failures:
+            raise ValueError("not yet")
+        return attempt
+
+    @rpc
+    async def approve(self, days: float = 30) -> bool:
+        await self.step("charge", charge, self.id, 1)
+        approval = self.deferred("approval", bool)
+        WORLD.tokens.append(approval.token)
+        is_approved = await approval
+        self.state.done.append(f"approved: {is_approved}, attempt {current().attempt}")
+        return is_approved
+
+    @rpc
+    async def nap(self, seconds: float) -> int:
+        self.state.done.append("never committed twice")
+        await self.step("charge", charge, self.id, 1)
+        try:
+            await self.sleep(timedelta(seconds=seconds))
+        except Exception:
+            WORLD.note("swallowed")
+        await self.step("ship", ship, self.id)
+        return current().attempt
+
+    @rpc
+    async def note(self, text: str) -> list[str]:
+        self.state.done.append(text)
+        return self.state.done
+
+    @rpc(readonly=True)
+    async def seen(self) -> list[str]:
+        return self.state.done

@@ -1,0 +1,315 @@
+"""Durable calls of singletons: kept until the next state write, the end of a round, or the function's end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from redis_cluster_kit import Cluster, DurableSettings, Registry, SingletonContext
+from redis_cluster_kit.testing import until
+
+from .conftest import MakeCluster, Rows, executions_of, quick
+
+EVERY = timedelta(milliseconds=50)
+
+
+class Progress(msgspec.Struct):
+    last: int = 0
+    seen: list[int] = []
+
+
+class Batch(msgspec.Struct):
+    items: list[int]
+    last: int
+
+
+class Notes:
+    """What happened outside of the cluster."""
+
+    def __init__(self) -> None:
+        self.fetched: list[int] = []
+        self.tokens: list[str] = []
+        self.hold: anyio.Event | None = None
+        self.raises: list[Exception] = []
+
+    async def fetch(self, after: int) -> Batch:
+        self.fetched.append(after)
+        return Batch([after + 1, after + 2], after + 2)
+
+    async def pause(self) -> None:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.raises:
+            raise self.raises.pop(0)
+
+
+def registry(function: Callable[[SingletonContext[Progress]], Any]) -> Registry:
+    made = Registry()
+    made.singleton("coordinator", state=Progress)(function)
+    return made
+
+
+async def state_of(cluster: Cluster) -> Progress:
+    found = await cluster.singleton_state("coordinator", Progress, fresh=True)
+    return Progress() if found is None else found.state
+
+
+async def test_the_coordinator_neither_loops_nor_repeats_a_step(
+    make_cluster: MakeCluster, rows: Rows
+) -> None:
+    """Killed between its step and the write that makes it past: the next leader does not fetch again."""
+    notes = Notes()
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        async for _ in ctx.every(EVERY):
+            batch = await ctx.step("fetch", notes.fetch, ctx.state.last)
+            await notes.pause()
+            await ctx.update(last=batch.last, seen=[*ctx.state.seen, *batch.items])
+
+    async with make_cluster(include=[registry(coordinator)]) as second:
+        first_context = make_cluster(include=[registry(coordinator)])
+        await until(lambda: len(notes.fetched) > 3, what="it works")
+        notes.hold = anyio.Event()
+        await until(lambda: rows.count("rck_step") == 1, what="a step is recorded, and nothing after it")
+        fetched = list(notes.fetched)
+        await second.joined_runner().kill()
+        notes.hold = None
+        async with first_context as first:
+            await until(lambda: len(notes.fetched) > len(fetched) + 3, timeout=20, what="it goes on")
+            state = await state_of(first)
+    assert notes.fetched == list(range(0, notes.fetched[-1] + 1, 2))
+    assert state.seen == list(range(1, len(state.seen) + 1))
+
+
+async def test_a_round_without_a_write_is_past_when_it_ends(make_cluster: MakeCluster) -> None:
+    results: list[int] = []
+
+    async def count() -> int:
+        return len(results)
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        async for _ in ctx.every(EVERY):
+            results.append(await ctx.step("count", count))
+            again = await ctx.step("count", count)
+            assert again == results[-1]
+
+    async with make_cluster(include=[registry(coordinator)]):
+        await until(lambda: len(results) > 5, what="rounds")
+    assert results == list(range(len(results)))
+
+
+async def test_steps_of_a_run_that_raised_are_not_run_again(make_cluster: MakeCluster) -> None:
+    notes = Notes()
+    notes.raises = [ValueError("once"), ValueError("twice")]
+    done = anyio.Event()
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("fetch", notes.fetch, 0)
+        await notes.pause()
+        done.set()
+
+    async with make_cluster(include=[registry(coordinator)]):
+        with anyio.fail_after(10):
+            await done.wait()
+    assert notes.fetched == [0]
+
+
+async def test_what_fails_too_often_is_set_aside_and_put_back_by_hand(
+    make_cluster: MakeCluster, rows: Rows
+) -> None:
+    runs: list[str] = []
+    broken = True
+
+    async def fetch(number: int) -> int:
+        runs.append(f"step of {number}")
+        return number
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        number = await ctx.step("number", fetch, ctx.state.last)
+        runs.append(f"ran {number}")
+        if broken and not ctx.state.seen:
+            raise ValueError("no good")
+        await ctx.update(seen=[*ctx.state.seen, number])
+
+    settings = quick(durable=DurableSettings(max_attempts=2, wake_poll=timedelta(milliseconds=100)))
+    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+
+        async def is_aside() -> bool:
+            return len(await cluster.executions.list()) >= 1
+
+        await until(is_aside, timeout=10, what="set aside")
+        (first, *_) = await cluster.executions.list()
+        assert (first.singleton, first.failures, first.steps) == ("coordinator", 2, 1)
+        assert first.error == "ValueError: no good"
+        assert executions_of(cluster).counters.executions_aside >= 1
+        await until(lambda: runs.count("step of 0") > 1, timeout=10, what="the next one begins")
+        await until(lambda: executions_of(cluster).aside, timeout=10, what="it is counted")
+        assert [reason for reason in (await cluster.health()).reasons if "set aside" in reason]
+        assert await cluster.executions.drop(first.id)
+        assert not await cluster.executions.drop(first.id)
+
+
+async def test_what_was_set_aside_goes_on_where_it_stopped(make_cluster: MakeCluster, rows: Rows) -> None:
+    ran: list[str] = []
+    trouble = ["broken"]
+
+    async def note(what: str) -> str:
+        ran.append(what)
+        return what
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("fetch", note, "fetch")
+        await ctx.step("token", note, ctx.deferred("answer", int).token)
+        if trouble:
+            raise ValueError(trouble[0])
+        await ctx.update(last=ctx.state.last + 1)
+        await anyio.sleep_forever()
+
+    settings = quick(durable=DurableSettings(max_attempts=1))
+    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+
+        async def is_aside() -> bool:
+            return bool(await cluster.executions.list())
+
+        await until(is_aside, timeout=10, what="set aside")
+        (first, *_) = await cluster.executions.list()
+        assert not await cluster.executions.retry("7.7@coordinator")
+    # Nobody leads now, and what is open has no steps: it is put back.
+    hosting = make_cluster(hosting=False, settings=settings)
+    async with hosting:
+        standing = rows("SELECT execution FROM rck_execution WHERE aside_at IS NULL")
+        for (execution,) in standing:
+            rows(f"DELETE FROM rck_step WHERE execution = '{execution}'")
+            rows(f"DELETE FROM rck_execution WHERE execution = '{execution}'")
+        assert await hosting.executions.retry(first.id)
+    trouble.clear()
+    before = list(ran)
+    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+
+        async def is_done() -> bool:
+            return (await state_of(cluster)).last == 1
+
+        await until(is_done, timeout=10, what="it has gone on")
+        assert ran == before  # its steps are known, and its token is the same
+        assert first.id not in [one.id for one in await cluster.executions.list()]
+
+
+async def test_what_is_open_with_steps_is_not_pushed_aside(make_cluster: MakeCluster) -> None:
+    trouble = ["broken"]
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("begin", len, "abc")
+        if trouble:
+            raise ValueError(trouble.pop())
+        await anyio.sleep_forever()
+
+    settings = quick(durable=DurableSettings(max_attempts=1))
+    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+
+        async def goes_on() -> bool:
+            return executions_of(cluster).counters.steps_run == 2
+
+        await until(goes_on, timeout=10, what="the next has a step")
+        (first,) = await cluster.executions.list()
+        with pytest.raises(RuntimeError, match="is open and has steps"):
+            await cluster.executions.retry(first.id)
+        assert await cluster.executions.drop(first.id)
+        assert not await cluster.executions.list()
+
+
+async def test_another_input_sets_the_execution_aside_at_once(make_cluster: MakeCluster) -> None:
+    numbers = iter(range(100))
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("same", abs, next(numbers))
+        await ctx.step("same", abs, next(numbers))
+
+    async with make_cluster(include=[registry(coordinator)]) as cluster:
+
+        async def is_aside() -> bool:
+            return bool(await cluster.executions.list())
+
+        await until(is_aside, timeout=10, what="set aside")
+        (first, *_) = await cluster.executions.list()
+        assert first.error.startswith("StepConflictError")
+        assert first.failures == 1
+
+
+async def test_a_sleep_goes_on_under_the_next_leader(make_cluster: MakeCluster, rows: Rows) -> None:
+    slept: list[float] = []
+    notes = Notes()
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        await ctx.step("fetch", notes.fetch, 0)
+        await ctx.sleep(timedelta(seconds=3))
+        slept.append(asyncio.get_running_loop().time())
+
+    begun = asyncio.get_running_loop().time()
+    async with make_cluster(include=[registry(coordinator)]):
+        await until(lambda: rows.count("rck_step") == 2, what="it sleeps")
+    async with make_cluster(include=[registry(coordinator)]):
+        await until(lambda: bool(slept), timeout=10, what="the rest is slept")
+    assert 2.9 < slept[0] - begun < 5.5
+    assert notes.fetched == [0]
+
+
+async def test_a_deferred_of_a_singleton_is_resolved_from_outside(make_cluster: MakeCluster) -> None:
+    notes = Notes()
+    answers: list[int] = []
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        answer = ctx.deferred("answer", int)
+        notes.tokens.append(answer.token)
+        answers.append(await answer)
+
+    async with make_cluster(include=[registry(coordinator)]) as cluster:
+        await until(lambda: bool(notes.tokens), what="it waits")
+        assert await cluster.complete(notes.tokens[0], 42)
+        await until(lambda: answers == [42], what="the answer")
+
+
+async def test_a_singleton_without_durable_calls_pays_nothing(make_cluster: MakeCluster, rows: Rows) -> None:
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        async for _ in ctx.every(EVERY):
+            await ctx.update(last=ctx.state.last + 1)
+
+    async with make_cluster(include=[registry(coordinator)]) as cluster:
+
+        async def is_on() -> bool:
+            return (await state_of(cluster)).last > 3
+
+        await until(is_on, what="saves")
+    for table in ("rck_singleton_round", "rck_execution", "rck_step"):
+        assert rows.count(table) == 0
+
+
+@pytest.mark.parametrize("what", ["step", "sleep", "deferred"])
+async def test_without_a_database_durable_calls_say_what_they_need(
+    make_cluster: MakeCluster, what: str
+) -> None:
+    said: list[str] = []
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        try:
+            if what == "step":
+                await ctx.step("a", len, "abc")
+            elif what == "sleep":
+                await ctx.sleep(timedelta(seconds=1))
+            else:
+                ctx.deferred("a", int)
+        except Exception as error:
+            said.append(str(error))
+
+    options: dict[str, Any] = {"database": None}
+    from redis_cluster_kit import RedisSettings
+
+    settings = quick(redis=RedisSettings(assume_weak_fences=True))
+    async with make_cluster(include=[registry(coordinator)], settings=settings, **options):
+        await until(lambda: bool(said), what="it says so")
+    assert "need a database" in said[0]

@@ -1,0 +1,1 @@
+"""Durable steps whose runners are killed, stopped and made wrong."""
