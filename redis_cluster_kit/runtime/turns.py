@@ -32,6 +32,7 @@ from redis_cluster_kit.entity import (
     Entity,
     Parked,
     RpcDefinition,
+    TickEntity,
     Turn,
     enter_context,
     enter_turn,
@@ -264,8 +265,9 @@ class TurnRunner:
 
     def _span(self, turn: Turn, rpc: RpcDefinition) -> AbstractContextManager[object]:
         address = turn.address
+        is_tick = issubclass(self._definition.entity, TickEntity)  # its type is `cron.` and the cron's name
         return TRACING.handling(
-            f"entity.{address.type}.{rpc.name}",
+            address.type if is_tick else f"entity.{address.type}.{rpc.name}",
             turn.trace,
             shard=address.shard,
             runner_id=turn.runner_id,
@@ -408,6 +410,7 @@ class TurnRunner:
         if failures is None:
             around.counters.buried += 1
             self._activation.mark()
+            await self._around.buried(self._activation.address)
             logger.error(
                 "message %s to %s is a dead letter", message.id, self._activation.address, exc_info=error
             )
@@ -438,6 +441,7 @@ class TurnRunner:
         )
         self._around.counters.buried += 1
         self._activation.mark()  # unlike a commit, this has not claimed what comes next
+        await self._around.buried(self._activation.address)
         logger.error("message %s to %s is a dead letter: %s", message.id, self._activation.address, reason)
         self._answer(message, envelope, reply)
 
