@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
 
 import anyio
-import anyio.to_thread
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from redis_cluster_kit.calling import MessageReceipt, Target, make_proxy, rpc_call

@@ -104,7 +104,7 @@ def as_expression(given: object) -> CronExpression:
 
 def as_zone(given: object) -> ZoneInfo:
     """Return the time zone of a name like `Europe/Berlin`."""
-    if isinstance(given, ZoneInfo) and given.key is not None:
+    if isinstance(given, ZoneInfo) and given.key is not None:  # pyright: ignore[reportUnnecessaryComparison] - from a file it is
         return given
     if not isinstance(given, str):
         raise TypeError(f"a time zone is the name of one, like 'Europe/Berlin', got {given!r}")

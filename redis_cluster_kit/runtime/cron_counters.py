@@ -28,7 +28,7 @@ class CronCounters:
     """First attempts by how long after their instant they began."""
     lateness_sum: float = 0.0
     failing: str = ""
-    """What it raised last here, until a tick ends well here."""
+    """What it raised last here, until a tick ends well anywhere: the sweep finds that out."""
     open_until: int = 0
     """Until when its breaker is open, in milliseconds, as far as it is known here."""
 
@@ -43,6 +43,10 @@ class CronCounters:
         self.last_execution = now
         self.duration_sum += seconds
         self.durations[bisect_left(DURATION_BUCKETS, seconds)] += 1
+        self.is_well()
+
+    def is_well(self) -> None:
+        """Its last tick ended without an error, here or on another runner."""
         self.failing, self.open_until = "", 0
 
     def failed(self, text: str) -> None:

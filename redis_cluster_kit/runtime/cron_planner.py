@@ -104,7 +104,7 @@ class CronPlanner:
         self._planned: dict[str, PlannedCron] = {}
         self._heap: list[tuple[int, int, PlannedCron]] = []
         self._coming: list[PlannedCron] = []
-        """Those whose last instant has to be read first."""
+        """Those whose last instant has to be read first; they wait for a lease that lasts."""
         self._news = asyncio.Event()
         self._planning = anyio.Lock()
         self._failing_since = 0.0
@@ -154,11 +154,13 @@ class CronPlanner:
         """Plan all that is due now."""
         async with self._planning:
             try:
-                while self._coming or self._is_due():
-                    if self._coming:
+                while True:
+                    if any(one.owned.is_held for one in self._coming):
                         await self._load()
-                    else:
+                    elif self._is_due():
                         await self._plan()
+                    else:
+                        return
             except BaseException:
                 # What was written is not known: the database says.
                 self._coming = list(dict.fromkeys((*self._coming, *self._planned.values())))
@@ -191,25 +193,24 @@ class CronPlanner:
         """Register what was gained, read where it stands, and send again what is not done."""
         coming = {one.name: one for one in self._coming if one.owned.is_held}
         now = self._clock.now_ms()
-        if coming:
-            with anyio.fail_after(2 * self._attempt):
-                last = await self._store.register(
-                    {one.hold for one in coming.values()},
-                    [_registered(one) for one in coming.values()],
-                    now_ms=now,
-                    timeout=self._attempt,
-                )
-            await self._send_pending(last, now)
-            for name, one in coming.items():
-                if name not in last:
-                    _lost(one)
-                elif one in self._coming:  # not gone meanwhile
-                    one.last = last[name]
-                    one.next = one.following(one.last)
-                    self._planned[name] = one
-                    self._push(one)
-        gone = set(coming.values())
-        self._coming = [one for one in self._coming if one not in gone and one.owned.is_held]
+        with anyio.fail_after(2 * self._attempt):
+            last = await self._store.register(
+                {one.hold for one in coming.values()},
+                [_registered(one) for one in coming.values()],
+                now_ms=now,
+                timeout=self._attempt,
+            )
+        await self._send_pending(last, now)
+        for name, one in coming.items():
+            if name not in last:
+                _lost(one)
+            elif one in self._coming:  # not gone meanwhile
+                one.last = last[name]
+                one.next = one.following(one.last)
+                self._planned[name] = one
+                self._push(one)
+        loaded = set(coming.values())
+        self._coming = [one for one in self._coming if one not in loaded]
 
     async def _send_pending(self, names: Iterable[str], before: int) -> None:
         after, listed = (0, ""), list(names)
@@ -236,7 +237,9 @@ class CronPlanner:
         crons: dict[str, PlannedCron] = {}
         while self._is_due() and len(due) < _MOST_DUE:
             one = heapq.heappop(self._heap)[2]
-            if not one.owned.is_held:
+            if not one.owned.is_held:  # its shard ends, or its lease is renewed at the last moment
+                del self._planned[one.name]
+                self._coming.append(one)
                 continue
             crons[one.name] = one
             due += [self._due(one, scheduled) for scheduled in one.due(now)]

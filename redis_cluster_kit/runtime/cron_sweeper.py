@@ -1,6 +1,6 @@
 """Looks after what planning has left: rows without a message, rows of dead letters, rows that are over.
 
-One bounded batch of each every 30 s. A message that is there is not added twice, so looking harms nothing.
+Every 30 s, in bounded batches. A message that is there is not added twice, so looking harms nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.errors import KitError
 from redis_cluster_kit.storage import InstantRow, SqlCrons, SqlTicks
 
+from .cron_counters import CronCounters
 from .cron_planner import PlannedCron
 from .tick_messages import TickMessages
 
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 SWEEP_EVERY = 30.0
 _OLD_MS = 30_000
 _MOST = 500
+_MOST_FORGOTTEN = 5000
 _KEEP = timedelta(hours=6)
 _KEEP_DEAD = timedelta(days=90)
 _MS = timedelta(milliseconds=1)
@@ -40,6 +42,7 @@ class CronSweeper:
         clock: Clock,
         attempt: timedelta,
         planned: Callable[[], Mapping[str, PlannedCron]],
+        counters: Mapping[str, CronCounters],
     ) -> None:
         self._store = store
         self._ticks = ticks
@@ -47,6 +50,7 @@ class CronSweeper:
         self._clock = clock
         self._attempt = attempt.total_seconds()
         self._planned = planned
+        self._counters = counters
         self._after = _BEGINNING
 
     async def run(self) -> None:
@@ -55,7 +59,8 @@ class CronSweeper:
             await anyio.sleep(SWEEP_EVERY)
             try:
                 await self.sweep()
-                await self._clean()
+                await self.clean()
+                await self.look_at_failures()
             except (KitError, TimeoutError) as error:
                 logger.warning("crons were not swept: %s", error)
 
@@ -89,14 +94,23 @@ class CronSweeper:
                     timeout=self._attempt,
                 )
 
-    async def _clean(self) -> None:
+    async def clean(self) -> None:
+        """Forget rows that are over, batch by batch: there may be more than one sweep's worth."""
         planned = dict(self._planned())
-        if planned:
+        forgotten = _MOST_FORGOTTEN if planned else 0
+        while forgotten == _MOST_FORGOTTEN:
             now = self._clock.now_ms()
-            await self._store.clean(
+            forgotten = await self._store.clean(
                 planned,
                 before_ms=now - _KEEP // _MS,
                 dead_before=now - _KEEP_DEAD // _MS,
-                most=10 * _MOST,
+                most=_MOST_FORGOTTEN,
                 timeout=self._attempt,
             )
+
+    async def look_at_failures(self) -> None:
+        """A cron that failed here may be well by now: its later ticks run on other runners too."""
+        failing = [name for name, counted in self._counters.items() if counted.failing or counted.open_until]
+        if failing:
+            for name in await self._store.well(failing, timeout=self._attempt):
+                self._counters[name].is_well()

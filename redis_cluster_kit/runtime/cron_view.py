@@ -57,7 +57,7 @@ class Crons:
         messages: TickMessages,
         clock: Clock,
         timeout: float,
-        registered: Collection[str],
+        registered: Collection[str] = (),
     ) -> None:
         self._store = store
         self._registered = registered

@@ -36,13 +36,14 @@ from redis_cluster_kit.storage import Hold, InstantRow, SqlCrons, SqlTicks
 from .cron_counters import CronCounters
 from .cron_planner import CronPlanner, PlannedCron
 from .cron_sweeper import CronSweeper
-from .tick_messages import TickMessages, cron_shard, instant_ms, moment
+from .tick_messages import TickMessages, cron_shard, instant_ms, instant_text, moment
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 HEARTBEAT_EVERY = timedelta(seconds=30)
+_STALE_AFTER = 2 * HEARTBEAT_EVERY
 _LOOK_EVERY = 1.0
 _LONGEST_SILENCE = 10.0
 """So long nothing may have been planned before the runner is not ready."""
@@ -136,7 +137,10 @@ class CronHost(TickRunner):
         self._running: set[RunningTick] = set()
         attempt = settings.statement_timeout
         self.planner = CronPlanner(store, messages, clock, self.counters, attempt)
-        self.sweeper = CronSweeper(store, ticks, messages, clock, attempt, lambda: self.planner.planned)
+        self._moved = asyncio.Event()
+        self.sweeper = CronSweeper(
+            store, ticks, messages, clock, attempt, lambda: self.planner.planned, self.counters
+        )
 
     # What shards tell it
 
@@ -169,16 +173,23 @@ class CronHost(TickRunner):
     def clock_moved(self) -> None:
         """A test has moved the clock on."""
         self.planner.wake()
+        self._moved.set()
 
     # Health
 
     @property
     def trouble(self) -> str:
-        """What keeps this runner from being ready: crons it cannot plan."""
+        """What keeps this runner from being ready: crons it cannot plan, ticks it cannot say are alive."""
         failing_for = self.planner.failing_for
-        if failing_for < _LONGEST_SILENCE:
-            return ""
-        return f"crons cannot be planned for {failing_for:.0f} s: {self.planner.trouble}"
+        if failing_for >= _LONGEST_SILENCE:
+            return f"crons cannot be planned for {failing_for:.0f} s: {self.planner.trouble}"
+        now = self.clock.now_ms()
+        for running in self._running:
+            silent = (now - running.beat_ms) * _MS
+            if silent > _STALE_AFTER:
+                at, for_so_long = instant_text(running.row.scheduled), f"{silent.total_seconds():.0f} s"
+                return f"cron {running.name}: its tick of {at} is stale, no heartbeat for {for_so_long}"
+        return ""
 
     @property
     def remarks(self) -> list[str]:
@@ -240,17 +251,17 @@ class CronHost(TickRunner):
         counted.ran(Clock.boot() - started, self.clock.now())
 
     async def _skip(self, cron: CronDefinition, row: InstantRow) -> None:
+        await self._surely(
+            lambda: self.ticks.end(
+                row, "skipped", reason="late", now_ms=self.clock.now_ms(), timeout=self.attempt
+            )
+        )
         self.counters[cron.name].skipped["late"] += 1
         logger.warning(
             "cron %s: the tick of %s comes later than %s after its time and is skipped",
             cron.name,
             moment(row.scheduled),
             cron.skip_if_older_than,
-        )
-        await self._surely(
-            lambda: self.ticks.end(
-                row, "skipped", reason="late", now_ms=self.clock.now_ms(), timeout=self.attempt
-            )
         )
 
     async def _failed(self, running: RunningTick, error: BaseException) -> None:
@@ -306,7 +317,9 @@ class CronHost(TickRunner):
     async def keep_alive(self) -> None:
         """Note every 30 s that running ticks are alive, for ever."""
         while True:
-            await anyio.sleep(_LOOK_EVERY)
+            with anyio.move_on_after(_LOOK_EVERY):
+                await self._moved.wait()
+            self._moved.clear()
             old = self.clock.now_ms() - HEARTBEAT_EVERY // _MS
             for running in [one for one in self._running if one.beat_ms <= old]:
                 try:

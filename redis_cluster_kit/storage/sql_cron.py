@@ -54,11 +54,14 @@ SELECT DISTINCT name FROM rck_cron_instant
 WHERE namespace = :namespace AND status = 'pending' AND name IN (SELECT listed FROM {each_names})
 """)
 
+# A row that is there stays as it is: its message, sent again, does what the row says.
 _INSERT = Statement("""
 INSERT INTO rck_cron_instant (namespace, name, scheduled, status, reason, message_id, attempt, ended)
 SELECT :namespace, instant_name, instant_ms, instant_status, instant_reason, instant_id, 0,
     CASE WHEN instant_status = 'pending' THEN NULL ELSE :now_ms END
 FROM {each_instants}
+WHERE true
+ON CONFLICT (namespace, name, scheduled) DO NOTHING
 """)
 
 _PENDING = Statement("""
@@ -76,6 +79,11 @@ DELETE FROM rck_cron_instant WHERE namespace = :namespace AND (name, scheduled) 
         AND (i.status <> 'dead' OR i.scheduled < :dead_before)
     LIMIT :most
 )
+""")
+
+_WELL = Statement("""
+SELECT name FROM rck_cron
+WHERE namespace = :namespace AND failures = 0 AND name IN (SELECT listed FROM {each_names})
 """)
 
 
@@ -194,16 +202,26 @@ class SqlCrons:
 
     async def clean(
         self, names: Iterable[str], *, before_ms: int, dead_before: int, most: int, timeout: float
-    ) -> None:
-        """Forget some rows that are over: a message without a row runs nothing."""
+    ) -> int:
+        """Forget some rows that are over, return how many: a message without a row runs nothing."""
         listed = [{"listed": name} for name in names]
 
-        def work(connection: Connection) -> None:
-            self._run(
+        def work(connection: Connection) -> int:
+            done = self._run(
                 connection, _CLEAN, names=listed, before_ms=before_ms, dead_before=dead_before, most=most
             )
+            return int(done.rowcount)
 
-        await self._database.statement(work, timeout=timeout)
+        return await self._database.statement(work, timeout=timeout)
+
+    async def well(self, names: Iterable[str], *, timeout: float) -> set[str]:
+        """Return those of these crons whose last tick ended without an error."""
+        listed = [{"listed": name} for name in names]
+
+        def work(connection: Connection) -> set[str]:
+            return {row.name for row in self._run(connection, _WELL, names=listed)}
+
+        return await self._database.read(work, timeout=timeout)
 
     # Parts of a transaction
 

@@ -32,6 +32,11 @@ SET last_ms = CASE WHEN paused = 1 THEN {greatest}(last_ms, :now_ms) ELSE last_m
 WHERE namespace = :namespace AND name = :name RETURNING name
 """)
 
+# Its planner and other triggers wait meanwhile: what may not overlap is looked up and inserted as one.
+_LOCK = Statement("""
+UPDATE rck_cron SET overlap = overlap WHERE namespace = :namespace AND name = :name RETURNING name
+""")
+
 _TRIGGER = Statement("""
 INSERT INTO rck_cron_instant (namespace, name, scheduled, status, message_id, attempt)
 SELECT c.namespace, c.name, :scheduled, 'pending', :message_id, 0 FROM rck_cron AS c
@@ -78,8 +83,8 @@ class SqlCronView:
         statement = _LIST.on(self._database.dialect)
 
         def work(connection: Connection) -> list[StoredCron]:
-            rows = connection.execute(statement, {"namespace": self._namespace})
-            return [StoredCron(**{**row._mapping, "paused": bool(row.paused)}) for row in rows]  # noqa: SLF001
+            rows = connection.execute(statement, {"namespace": self._namespace}).mappings()
+            return [_stored(dict(row)) for row in rows]
 
         return await self._database.read(work, timeout=timeout)
 
@@ -93,7 +98,15 @@ class SqlCronView:
 
     async def trigger(self, name: str, scheduled: int, message_id: str, *, timeout: float) -> bool:
         """Insert a row for now; False if there is one, or if it may not overlap and is not done."""
-        return await self._write(_TRIGGER, timeout, name=name, scheduled=scheduled, message_id=message_id)
+        lock, insert = (one.on(self._database.dialect) for one in (_LOCK, _TRIGGER))
+        cron = {"namespace": self._namespace, "name": name}
+
+        def work(connection: Connection) -> bool:
+            connection.execute(lock, cron)
+            given = cron | {"scheduled": scheduled, "message_id": message_id}
+            return connection.execute(insert, given).scalar() is not None
+
+        return await self._database.transaction(work, timeout=timeout)
 
     async def _write(self, write: Statement, timeout: float, **given: Any) -> bool:
         statement = write.on(self._database.dialect)
@@ -102,3 +115,7 @@ class SqlCronView:
             return connection.execute(statement, given | {"namespace": self._namespace}).scalar() is not None
 
         return await self._database.statement(work, timeout=timeout)
+
+
+def _stored(row: dict[str, Any]) -> StoredCron:
+    return StoredCron(**row | {"paused": bool(row["paused"])})

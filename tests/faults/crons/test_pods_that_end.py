@@ -110,7 +110,7 @@ async def test_killed_inside_a_tick(pods: Pods) -> None:
 NO_OUTBOX = Mutant(
     name="rows that are not done are not sent again",
     file="redis_cluster_kit/runtime/cron_planner.py",
-    old="            await self._send_pending(last, now)\n",
+    old="        await self._send_pending(last, now)\n",
     new="",
     invariant="a tick for each row",
 )
