@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from redis_cluster_kit.runtime import DURATION_BUCKETS, LATENCY_BUCKETS, CronCounters
+
+from .histograms import buckets
 
 _LABELS = ("namespace", "cron")
 _DURATION = "of a tick that ended without an error"
@@ -43,8 +45,8 @@ def cron_metrics(counted: Mapping[str, Mapping[str, CronCounters]]) -> Iterator[
     is_open = GaugeMetricFamily("cron_breaker_open_until", _OPEN, labels=_LABELS)
     for namespace, name, one in found:
         labels = (namespace, name)
-        duration.add_metric(labels, _buckets(DURATION_BUCKETS, one.durations), one.duration_sum)
-        lateness.add_metric(labels, _buckets(LATENCY_BUCKETS, one.lateness), one.lateness_sum)
+        duration.add_metric(labels, buckets(DURATION_BUCKETS, one.durations), one.duration_sum)
+        lateness.add_metric(labels, buckets(LATENCY_BUCKETS, one.lateness), one.lateness_sum)
         executions.add_metric(labels, one.executions)
         failures.add_metric(labels, one.failures)
         last.add_metric(labels, one.last_execution)
@@ -52,11 +54,3 @@ def cron_metrics(counted: Mapping[str, Mapping[str, CronCounters]]) -> Iterator[
         for reason, number in sorted(one.skipped.items()):
             skipped.add_metric((namespace, name, reason), number)
     yield from (duration, lateness, executions, failures, skipped, last, is_open)
-
-
-def _buckets(limits: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:
-    total, buckets = 0, list[tuple[str, float]]()
-    for limit, number in zip((*map(str, limits), "+Inf"), numbers, strict=True):
-        total += number
-        buckets.append((limit, float(total)))
-    return buckets

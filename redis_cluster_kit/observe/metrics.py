@@ -20,6 +20,7 @@ from redis_cluster_kit.durable import DurableCounters
 from redis_cluster_kit.runtime import LATENCY_BUCKETS, CronCounters, RuntimeCounters, SingletonCounters
 
 from .cron_metrics import CRON_METRICS, cron_metrics
+from .histograms import buckets
 from .singleton_metrics import SINGLETON_METRICS, singleton_metrics
 
 
@@ -225,11 +226,7 @@ def _counters(totals: dict[str, _Totals]) -> Iterator[Metric]:
 def _latency(totals: dict[str, _Totals]) -> Metric:
     family = HistogramMetricFamily("rck_delivery_seconds", _LATENCY, labels=["namespace"])
     for namespace, total in totals.items():
-        below, buckets = 0, list[tuple[str, float]]()
-        for limit, number in zip((*LATENCY_BUCKETS, float("inf")), total.latency, strict=True):
-            below += number
-            buckets.append(("+Inf" if limit == float("inf") else str(limit), float(below)))
-        family.add_metric([namespace], buckets, total.latency_sum)
+        family.add_metric([namespace], buckets(LATENCY_BUCKETS, total.latency), total.latency_sum)
     return family
 
 

@@ -118,4 +118,5 @@ class SqlCronView:
 
 
 def _stored(row: dict[str, Any]) -> StoredCron:
-    return StoredCron(**row | {"paused": bool(row["paused"])})
+    row["paused"] = bool(row["paused"])
+    return StoredCron(**row)

@@ -148,6 +148,30 @@ async def test_instants_that_would_overlap_are_skipped_if_asked_for() -> None:
         await until(lambda: len(log.ran) == 2, what="it goes on")
 
 
+async def test_of_many_triggers_at_once_one_is_taken_if_they_may_not_overlap(
+    make_cluster: MakeCluster,
+) -> None:
+    log = Log("0 0 1 1 *", overlap="skip")
+    log.go_on = anyio.Event()
+    taken: list[datetime] = []
+    refused: list[str] = []
+    async with make_cluster(include=[log.registry]) as cluster:
+        await until(lambda: planned(cluster), what="it is planned")
+
+        async def trigger() -> None:
+            try:
+                taken.append(await cluster.crons.trigger("log"))
+            except RuntimeError as error:
+                refused.append(str(error))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(trigger)
+        assert (len(taken), len(refused)) == (1, 7)
+        await until(lambda: log.ran == taken, timeout=20, what="it runs")
+        log.go_on.set()
+
+
 async def test_ticks_overlap_by_default() -> None:
     log = Log()
     async with local_cluster(pods=2, include=[log.registry]) as pods:

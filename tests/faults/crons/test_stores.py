@@ -70,17 +70,6 @@ async def running(
         yield cluster, host.crons
 
 
-@pytest.fixture
-async def postgres_proxy(private_postgres: PostgresServer) -> AsyncIterator[tuple[Proxy, str]]:
-    """This test's PostgreSQL behind a proxy, and the URL through it."""
-    from sqlalchemy import make_url
-
-    port = make_url(private_postgres.url).port
-    assert port is not None
-    async with Proxy.to("127.0.0.1", port, speaks="postgres") as proxy:
-        yield proxy, proxy.url(private_postgres.url)
-
-
 async def test_a_database_that_goes_away_and_comes_back(
     valkey: RedisServer, private_postgres: PostgresServer, namespace: str
 ) -> None:
