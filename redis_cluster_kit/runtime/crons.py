@@ -36,6 +36,7 @@ from redis_cluster_kit.storage import Hold, InstantRow, SqlCrons, SqlTicks
 from .cron_counters import CronCounters
 from .cron_planner import CronPlanner, PlannedCron
 from .cron_sweeper import CronSweeper
+from .error_texts import error_text
 from .tick_messages import TickMessages, cron_shard, instant_ms, instant_text, moment
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,6 @@ _LOOK_EVERY = 1.0
 _LONGEST_SILENCE = 10.0
 """So long nothing may have been planned before the runner is not ready."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-_LONGEST_ERROR = 2000
 _MS = timedelta(milliseconds=1)
 
 
@@ -267,7 +267,9 @@ class CronHost(TickRunner):
     async def _failed(self, running: RunningTick, error: BaseException) -> None:
         """Count a failed attempt, here and for the whole cluster; that it raised is told by its turn."""
         counted = self.counters[running.name]
-        text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+        text = type(error).__name__
+        if isinstance(error, Exception):
+            text = f"{text}: {error_text(error)}"
         counted.failed(text)
         breaker, now = running.cron.circuit_breaker, self.clock.now_ms()
         open_until = 0 if breaker is None else now + breaker.reset_after // _MS
