@@ -311,6 +311,7 @@ def _worst() -> dict[str, str]:
     latency, scheduled = read("latency"), read("scheduled")["figures"]
     ways, ratios = latency["figures_ms"], latency["ratio_to_floor"]
     late = scheduled["scheduled message, late by"]
+    tick = read("crons")["figures"]["one cron each second"]
     cpu = read("scheduled")["owner_cpu_us"]
 
     def worst(figures: dict[str, Any], name: str) -> str:
@@ -325,6 +326,7 @@ def _worst() -> dict[str, str]:
         f"at load {ways['one-way at load']['p99']} ms",
         "floor": f"one-way {ratios['one-way']} ×, asked {ratios['asked']} ×",
         "late": f"median {late['p50']} ms, worst {late['max']} ms",
+        "ticks": f"median {tick['p50']} ms, worst {tick['max']} ms",
         "turn-cpu": f"{cpu['turn of an entity in memory']:.0f} µs",
         "activation-cpu": f"{cpu['activation and first turn']:.0f} µs",
         "passivation-cpu": f"{cpu['passivation']:.0f} µs",

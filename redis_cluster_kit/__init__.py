@@ -7,7 +7,9 @@ from redis_cluster_kit.cluster import Cluster
 from redis_cluster_kit.delivery import DeadLetter, DeadLetters
 from redis_cluster_kit.entity import (
     BoundRpc,
+    CircuitBreaker,
     ClusterContext,
+    CronExpression,
     Deferred,
     Durability,
     Entity,
@@ -19,6 +21,7 @@ from redis_cluster_kit.entity import (
     SingletonContext,
     SingletonMetadata,
     SingletonState,
+    Tick,
     current,
     replicated,
     rpc,
@@ -59,7 +62,7 @@ from redis_cluster_kit.errors import (
 from redis_cluster_kit.identity import EntityAddress, ShardId
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import ClusterEvent, RunnerJoined, RunnerLeft, ShardGained, ShardLost
-from redis_cluster_kit.runtime import SetAsideExecutions
+from redis_cluster_kit.runtime import CronInfo, Crons, SetAsideExecutions
 from redis_cluster_kit.settings import (
     DatabaseSettings,
     DedupeSettings,
@@ -91,12 +94,16 @@ from redis_cluster_kit.storage.key_value import (
 __all__ = [
     "BoundRpc",
     "CallCycleError",
+    "CircuitBreaker",
     "Cluster",
     "ClusterContext",
     "ClusterContextRequired",
     "ClusterError",
     "ClusterEvent",
     "ClusterReason",
+    "CronExpression",
+    "CronInfo",
+    "Crons",
     "DatabaseRequiredError",
     "DatabaseSettings",
     "DeadLetter",
@@ -163,6 +170,7 @@ __all__ = [
     "StateLoadFailedError",
     "StatePersistFailedError",
     "StepConflictError",
+    "Tick",
     "TokenRefusedError",
     "TypedStore",
     "UnknownError",

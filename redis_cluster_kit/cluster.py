@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
 
 import anyio
-import anyio.to_thread
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from redis_cluster_kit.calling import MessageReceipt, Target, make_proxy, rpc_call
@@ -24,6 +22,7 @@ from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.delivery import DeadLetters
 from redis_cluster_kit.entity import (
     NO_OPTIONS,
+    CronDefinition,
     Entity,
     EntityDefinition,
     Receipt,
@@ -50,7 +49,7 @@ from redis_cluster_kit.life import Life
 from redis_cluster_kit.observe import HealthReport
 from redis_cluster_kit.ownership import SINGLETON, ClusterEvent, OwnedShard
 from redis_cluster_kit.runner import Identity, Runner, Surroundings
-from redis_cluster_kit.runtime import SetAsideExecutions
+from redis_cluster_kit.runtime import Crons, SetAsideExecutions
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.snowflake import Snowflake
 from redis_cluster_kit.storage.key_value import KeyValueStore
@@ -103,6 +102,8 @@ class Cluster(Registering):
         self._name = name
         self._lifespan = lifespan
         self._metrics_registry = metrics_registry
+        self._is_embedded = False
+        self._folder: Path | None = None
         self._registry = Registry()
         self._definitions: Mapping[str, EntityDefinition] = {}
         for entity in entities:
@@ -125,7 +126,10 @@ class Cluster(Registering):
         Needs the `embedded` extra. With `folder` both are kept there and found again; without, they are
         temporary. `options` are those of `Cluster`.
         """
-        return _EmbeddedCluster(folder, options)
+        cluster = cls("redis://embedded", None, **options)
+        cluster._folder = None if folder is None else Path(folder)
+        cluster._is_embedded = True
+        return cluster
 
     # Joining and leaving
 
@@ -177,7 +181,13 @@ class Cluster(Registering):
 
     @asynccontextmanager
     async def _open_stores(self) -> AsyncGenerator[_Stores]:
-        yield self._stores
+        if not self._is_embedded:
+            yield self._stores
+            return
+        from redis_cluster_kit.embedded import both_stores
+
+        async with both_stores(self._folder) as (redis, database):
+            yield _Stores(redis, database)
 
     @asynccontextmanager
     async def _living(self) -> AsyncGenerator[None]:
@@ -198,11 +208,12 @@ class Cluster(Registering):
         for singleton in singletons:
             names = serves.setdefault(singleton.shard_group, [f"envelope/{ENVELOPE_VERSION}"])
             names.append(f"{SINGLETON}{singleton.name}")
+        crons = tuple(self._registry.crons())  # their ticks are among the definitions
         if not serves:
             serves = {DEFAULT_GROUP: []}
         groups = {group: self.settings.shards.count(group) for group in serves}
         return Identity(
-            self.namespace, self._name, self._hosting, groups, serves, self._definitions, singletons
+            self.namespace, self._name, self._hosting, groups, serves, self._definitions, singletons, crons
         )
 
     async def _serve(self, owned: OwnedShard) -> None:
@@ -246,6 +257,10 @@ class Cluster(Registering):
     def add_singleton(self, definition: SingletonDefinition) -> None:
         """Add a singleton's definition; `singleton` makes one of what it decorates."""
         self._registry.add_singleton(definition)
+
+    def add_cron(self, definition: CronDefinition) -> None:
+        """Add a cron's definition; `cron` makes one of what it decorates."""
+        self._registry.add_cron(definition)
 
     def provide(self, type: type[T], value: T) -> None:
         """Make `value` what `resource(type)` returns, until the cluster is left; for `lifespan`."""
@@ -349,6 +364,11 @@ class Cluster(Registering):
     def dead_letters(self) -> DeadLetters:
         """The messages nobody tries again by themselves: `.list(type=…)`, `.replay(id)`, `.drop(id)`."""
         return self._joined().dead_letters()
+
+    @property
+    def crons(self) -> Crons:
+        """The cluster's crons: `.list()`, `.pause(name)`, `.resume(name)`, `.trigger(name)`."""
+        return self._joined().crons()
 
     async def poll(self) -> None:
         """Read everything once, now, that this runner would otherwise see at its next poll."""
@@ -460,28 +480,6 @@ class Cluster(Registering):
 
 def _all_errors(definition: EntityDefinition) -> dict[str, type[EntityError]]:
     return {code: error for rpc in definition.rpcs.values() for code, error in rpc.raises.items()}
-
-
-class _EmbeddedCluster(Cluster):
-    """A cluster with servers of its own."""
-
-    def __init__(self, folder: str | Path | None, options: dict[str, Any]) -> None:
-        super().__init__("redis://embedded", None, **options)
-        self._folder = None if folder is None else Path(folder)
-
-    @asynccontextmanager
-    async def _open_stores(self) -> AsyncGenerator[_Stores]:
-        from redis_cluster_kit.embedded import RedisServer
-
-        with tempfile.TemporaryDirectory(prefix="rck-") as temporary:
-            folder = self._folder or Path(temporary)
-            folder.mkdir(parents=True, exist_ok=True)
-            server = await anyio.to_thread.run_sync(lambda: RedisServer.start(folder=self._folder))
-            try:
-                yield _Stores(server.url, f"sqlite+aiosqlite:///{folder / 'cluster.db'}")
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(server.stop)
 
 
 def _require_asyncio() -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from redis_cluster_kit.entity import CronDefinition
 from redis_cluster_kit.errors import JoinRefusedError, PersistenceFailedError
 from redis_cluster_kit.ownership import Member
 from redis_cluster_kit.redis_access import Keyspace, Lanes, Script
@@ -152,6 +153,17 @@ async def check_eviction(lanes: Lanes, settings: RedisSettings) -> None:
             expected="noeviction",
             found=policy,
             hint="CONFIG SET maxmemory-policy noeviction, or set RedisSettings.eviction_check",
+        )
+
+
+def check_crons(crons: Sequence[CronDefinition]) -> None:
+    """Refuse crons without a database: their instants are kept there."""
+    if crons:
+        raise JoinRefusedError(
+            setting=f"database (for cron {crons[0].name!r})",
+            expected="a database, where the instants of crons are kept",
+            found="no database",
+            hint="pass database=…, or register no crons",
         )
 
 

@@ -14,22 +14,23 @@ import msgspec
 from redis_cluster_kit.calling import Caller
 from redis_cluster_kit.clock import Clock
 from redis_cluster_kit.delivery import Mailboxes, Replies, ReplyPlace
-from redis_cluster_kit.entity import EntityDefinition
+from redis_cluster_kit.entity import EntityDefinition, TickRunner
 from redis_cluster_kit.envelope import Envelope, seal_envelope
 from redis_cluster_kit.identity import MessageIds
 from redis_cluster_kit.ownership import FenceKeys, Inbox, Membership
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import Broadcasts, EntityHost, Executions, SingletonHost
+from redis_cluster_kit.runtime import Broadcasts, CronHost, EntityHost, Executions, SingletonHost
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.telemetry import TRACING, outgoing_trace
 
 
 class Served(NamedTuple):
-    """The entities and singletons a runner hosts, and what their code gets from the cluster."""
+    """The entities, singletons and crons a runner hosts, and what their code gets from the cluster."""
 
     definitions: Mapping[str, EntityDefinition]
     singletons: SingletonHost
     executions: Executions
+    make_crons: Callable[[Mailboxes], CronHost | None]
     cluster: Any
     resource: Callable[[type[Any]], Any]
 
@@ -104,6 +105,11 @@ class Messaging:
         )
 
     def _make_host(self, served: Served, clock: Clock, keys: FenceKeys) -> EntityHost:
+        crons = served.make_crons(self.mailboxes)
+
+        def resource(type: type[Any]) -> Any:
+            return crons if type is TickRunner else served.resource(type)
+
         host = EntityHost(
             served.definitions,
             self.mailboxes,
@@ -113,11 +119,12 @@ class Messaging:
             self._settings,
             keys.runner_id,
             cluster=served.cluster,
-            resource=served.resource,
+            resource=resource,
             note_wants=keys.want,
             somebody_serves=self._somebody_serves,
             singletons=served.singletons,
             executions=served.executions,
+            crons=crons,
         )
         self.broadcasts.host = host
         self.inbox.handlers |= {b"m": host.on_mail, b"t": host.on_timer, b"b": self.broadcasts.on_nudge}

@@ -17,15 +17,16 @@ import anyio
 from prometheus_client import CollectorRegistry
 
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.delivery import DeadLetters, Parking
-from redis_cluster_kit.durable import DurableCounters, Patience
-from redis_cluster_kit.entity import EntityDefinition, SingletonDefinition
+from redis_cluster_kit.delivery import DeadLetters, Mailboxes
+from redis_cluster_kit.durable_plane import DurablePlane
+from redis_cluster_kit.entity import CronDefinition, EntityDefinition, SingletonDefinition
 from redis_cluster_kit.errors import JoinRefusedError, PersistenceFailedError
 from redis_cluster_kit.identity import ShardId, new_nonce, new_runner_id
 from redis_cluster_kit.ids import DatabaseMachineIds, IdMaker, MachineIdSource, RedisMachineIds
 from redis_cluster_kit.joining import (
     RecordKeeper,
     boot_id,
+    check_crons,
     check_eviction,
     check_one_host,
     check_weak_tier,
@@ -46,24 +47,26 @@ from redis_cluster_kit.ownership import (
     WeakFences,
 )
 from redis_cluster_kit.redis_access import Keyspace, Lanes, RedisUrl
-from redis_cluster_kit.runtime import EntityHost, Executions, SingletonHost, SingletonView, Stores
-from redis_cluster_kit.settings import KeyValueSettings, Settings
+from redis_cluster_kit.runtime import (
+    CronHost,
+    Crons,
+    EntityHost,
+    SingletonHost,
+    SingletonView,
+    TickMessages,
+)
+from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.storage import (
     ClusterRecord,
     Database,
-    Deferreds,
     FenceRegister,
-    Journal,
-    Leftovers,
     MachineIds,
     RecordStore,
-    RedisState,
-    SingletonExecutions,
     SingletonStore,
-    SqlMetadata,
-    SqlState,
+    SqlCrons,
+    SqlCronView,
+    SqlTicks,
 )
-from redis_cluster_kit.storage.key_value import KeyValueStore, RedisStore, SqlStore, WriteThroughStore
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +83,7 @@ class Identity(NamedTuple):
     serves: Mapping[str, list[str]]
     definitions: Mapping[str, EntityDefinition]
     singletons: tuple[SingletonDefinition, ...]
+    crons: tuple[CronDefinition, ...]
 
 
 class Surroundings(NamedTuple):
@@ -137,8 +141,12 @@ class Runner(Readable):
             settings.lease.ttl,
         )
         self.ids = IdMaker(self._id_source(), self.clock, self._id_lease())
-        self.executions = self._make_executions(identity.namespace)
-        store = self._make_singleton_store(identity.namespace)
+        plane = DurablePlane(
+            self.database, self.commands, self.keyspace, self.clock, settings, self.runner_id
+        )
+        self.executions = plane.executions()
+        self.kv = plane.key_value()
+        store = plane.singletons()
         self.singletons = SingletonView(store, settings.statement_timeout.total_seconds())
         self.messaging = Messaging(
             url,
@@ -154,38 +162,8 @@ class Runner(Readable):
         self.record: ClusterRecord | None = None
         self.draining = anyio.Event()
         self.watchdog = Watchdog(settings.health)
-        self.kv = self._make_kv(settings.key_value)
         self._is_joined = False
         self._remark = ""
-
-    def _make_singleton_store(self, namespace: str) -> SingletonStore:
-        """Singletons live in the database, with copies in Redis; without one, in Redis alone."""
-        cache = RedisState(self.commands, self.keyspace, self.clock, self.runner_id)
-        if self.database is None:
-            return SingletonStore(cache, None, None, None)
-        database = self.database
-        return SingletonStore(
-            cache,
-            SqlState(database, namespace),
-            SqlMetadata(database, namespace),
-            Leftovers(database, namespace),
-        )
-
-    def _make_executions(self, namespace: str) -> Executions:
-        """Durable steps have their journal in the database; without one they are refused."""
-        stores = None
-        if self.database is not None:
-            attempt = self.settings.statement_timeout.total_seconds()
-            at_once = 1 if self.database.is_sqlite else self.settings.database.pool_size
-            journal = Journal(self.database, namespace)
-            stores = Stores(
-                journal,
-                SingletonExecutions(self.database, journal, namespace),
-                Deferreds(self.database, namespace),
-                Patience(attempt=attempt, total=2 * self._ttl, at_once=at_once),
-            )
-        parking = Parking(self.commands, self.keyspace)
-        return Executions(stores, parking, self.clock, self.settings.durable, DurableCounters())
 
     def _make_served(self, identity: Identity, store: SingletonStore, around: Surroundings) -> Served:
         singletons = SingletonHost(
@@ -200,20 +178,31 @@ class Runner(Readable):
             resource=around.resource,
             generate_id=self.ids.next,
         )
-        return Served(identity.definitions, singletons, self.executions, around.cluster, around.resource)
+
+        def make_crons(mailboxes: Mailboxes) -> CronHost | None:
+            database = self.database
+            if not identity.crons or database is None:
+                return None
+            return CronHost(
+                identity.crons,
+                identity.groups,
+                SqlCrons(database, identity.namespace),
+                SqlTicks(database, identity.namespace),
+                TickMessages(mailboxes, identity.groups),
+                self.clock,
+                self.settings,
+                cluster=around.cluster,
+                resource=around.resource,
+                generate_id=self.ids.next,
+            )
+
+        return Served(
+            identity.definitions, singletons, self.executions, make_crons, around.cluster, around.resource
+        )
 
     def _lease_lane(self, url: RedisUrl) -> Lanes:
         """Leases have a connection of their own, and a lost attempt is not repeated: the next round comes."""
         return Lanes(url, self.settings.redis, role="lease", retry_for=0.0, stall_timeout=self._ttl / 3)
-
-    def _make_kv(self, settings: KeyValueSettings) -> KeyValueStore:
-        """Redis before the database; Redis alone where there is none."""
-        limit = settings.value_limit
-        redis = RedisStore(self.commands, self.keyspace, value_limit=limit)
-        if self.database is None:
-            return redis
-        durable = SqlStore(self.database, self._identity.namespace, value_limit=limit)
-        return WriteThroughStore(redis, durable, believed_for=settings.believed_for)
 
     def _describe(self) -> Member:
         return Member(
@@ -269,6 +258,8 @@ class Runner(Readable):
                 background.start_soon(self.host.measure)
                 background.start_soon(self.host.clean)
                 background.start_soon(self.executions.watch)
+                if self.host.crons is not None:
+                    background.start_soon(self.host.crons.keep)
                 self.ownership = self._make_ownership()
                 wake = self.ownership.wake
                 self.messaging.inbox.handlers |= {
@@ -294,6 +285,7 @@ class Runner(Readable):
         store = None
         if self.database is None:
             if self._identity.hosting:
+                check_crons(self._identity.crons)
                 await check_weak_tier(self.commands, self.settings.redis)
         else:
             store = RecordStore(self.database, self._identity.namespace)
@@ -378,6 +370,8 @@ class Runner(Readable):
             singletons = self.host.singletons
             reading.singletons, reading.singleton_counters = singletons.led, singletons.counters
             reading.singletons_unhealthy = sum(not how.is_ready for how in singletons.health().values())
+            if self.host.crons is not None:
+                reading.cron_counters = self.host.crons.counters
         return reading
 
     def dead_letters(self) -> DeadLetters:
@@ -385,6 +379,17 @@ class Runner(Readable):
         assert self.record is not None
         counts = dict(self.record.shard_counts)
         return DeadLetters(self.commands, self.keyspace, counts, self.settings.mailbox.bytes_limit)
+
+    def crons(self) -> Crons:
+        """Return the way to the cluster's crons."""
+        if self.database is None:
+            raise RuntimeError("there are no crons without a database: pass database=…")
+        assert self.record is not None
+        messages = TickMessages(self.messaging.mailboxes, dict(self.record.shard_counts))
+        store = SqlCronView(self.database, self._identity.namespace)
+        timeout = self.settings.statement_timeout.total_seconds()
+        registered = {cron.name for cron in self._identity.crons}
+        return Crons(store, messages, self.clock, timeout, registered)
 
     @property
     def host(self) -> EntityHost | None:
@@ -429,6 +434,7 @@ class Runner(Readable):
                 f"messages wait for {name}, which is not known here" for name in self.host.unknown_names
             ]
             remarks += self.host.singletons.remarks
+            remarks += [] if self.host.crons is None else self.host.crons.remarks
         if self.executions.aside:
             remarks.append(f"{self.executions.aside} executions are set aside: cluster.executions lists them")
         if self.ownership is not None:
@@ -459,6 +465,8 @@ class Runner(Readable):
             if self.draining.is_set():
                 yield "draining"
         yield self.watchdog.trouble
+        if self.host is not None and self.host.crons is not None:
+            yield self.host.crons.trouble
         stuck = 0.0 if self.host is None else self.host.progress.stuck_for
         if stuck >= self.settings.health.progress.total_seconds():
             yield f"nothing was consumed for {stuck:.0f} s although messages wait"

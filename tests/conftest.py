@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -26,6 +26,7 @@ from redis_cluster_kit.embedded import (
     make_tls_files,
 )
 from redis_cluster_kit.redis_access.keyspace import kind_of
+from redis_cluster_kit.testing import Proxy
 
 pytest_plugins = ["redis_cluster_kit.testing.pytest_plugin"]
 
@@ -265,3 +266,14 @@ def private_postgres() -> Iterator[PostgresServer]:
     """This test's own PostgreSQL, on a port, which it may kill, pause and restart."""
     with PostgresServer.start(tcp=True) as server:
         yield server
+
+
+@pytest.fixture
+async def postgres_proxy(private_postgres: PostgresServer) -> AsyncIterator[tuple[Proxy, str]]:
+    """This test's PostgreSQL behind a proxy, and the URL through it."""
+    from sqlalchemy import make_url
+
+    port = make_url(private_postgres.url).port
+    assert port is not None
+    async with Proxy.to("127.0.0.1", port, speaks="postgres") as proxy:
+        yield proxy, proxy.url(private_postgres.url)

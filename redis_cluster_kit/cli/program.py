@@ -8,6 +8,7 @@ import click
 
 from .bench import bench
 from .completion import completion
+from .cron import cron
 from .dead_letters import deadletters
 from .demo.command import demo
 from .doctor.command import doctor
@@ -32,7 +33,7 @@ def rck() -> None:
 
 
 for command in (
-    *(status, shards, entity, singletons, deadletters, keys),
+    *(status, shards, entity, singletons, cron, deadletters, keys),
     *(doctor, migrate, run, demo, bench, completion),
 ):
     rck.add_command(command)

@@ -3,6 +3,7 @@
 For tests, demos and one-host services; production servers are somebody else's care.
 """
 
+from .both_stores import both_stores
 from .processes import ServerNotInstalledError, ServerStartError
 from .redis_server import PortTakenError, RedisServer, find_binary
 from .redis_topologies import RedisClusterServers, ReplicatedServers, SentinelServers
@@ -22,6 +23,7 @@ __all__ = [
     "ServerNotInstalledError",
     "ServerStartError",
     "TlsFiles",
+    "both_stores",
     "find_binary",
     "make_tls_files",
 ]

@@ -9,6 +9,16 @@ from .context import (
     leave_context,
     within_cluster,
 )
+from .cron import (
+    TICK_MAILBOX,
+    CircuitBreaker,
+    CronDefinition,
+    Tick,
+    TickEntity,
+    TickRunner,
+    tick_type,
+)
+from .cron_expression import CronExpression, Schedule
 from .definition import Activation, Entity, EntityDefinition, Retry, RpcDefinition, define, make_instance
 from .durable import Deferred, Durable, DurableRun, Parked
 from .registering import Registering
@@ -37,16 +47,20 @@ from .singleton import (
     SingletonState,
     takes_context,
 )
-from .turn import Turn, current_turn, enter_turn, leave_turn
+from .turn import Turn, current_turn, enter_turn, leave_turn, outside_turn
 
 __all__ = [
     "DEFAULT",
     "NO_OPTIONS",
+    "TICK_MAILBOX",
     "Activation",
     "BoundRpc",
     "CallOptions",
+    "CircuitBreaker",
     "ClusterContext",
     "ContextFields",
+    "CronDefinition",
+    "CronExpression",
     "Default",
     "Deferred",
     "Durability",
@@ -66,10 +80,14 @@ __all__ = [
     "RpcDefinition",
     "RpcDescriptor",
     "RpcMethod",
+    "Schedule",
     "SingletonContext",
     "SingletonDefinition",
     "SingletonMetadata",
     "SingletonState",
+    "Tick",
+    "TickEntity",
+    "TickRunner",
     "Turn",
     "cluster_required",
     "current",
@@ -80,8 +98,10 @@ __all__ = [
     "leave_context",
     "leave_turn",
     "make_instance",
+    "outside_turn",
     "replicated",
     "rpc",
     "takes_context",
+    "tick_type",
     "within_cluster",
 ]

@@ -33,7 +33,7 @@ class ClusterContext:
     entity_id: str | None = None
     """The entity's id; None in singletons and ticks."""
     is_leader: bool = False
-    """Whether this is a singleton's code, running on its leader."""
+    """Whether this is code that runs once in the cluster: a singleton's on its leader, or a tick's."""
     fence: int = 0
     """The number of the lease, to hand to stores of your own; 0 only in a context made by hand."""
     message_id: str | None = None

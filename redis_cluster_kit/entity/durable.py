@@ -23,6 +23,8 @@ P = ParamSpec("P")
 class DurableRun(Protocol):
     """One run of an execution: what durable calls of its code go to."""
 
+    @property
+    def parked(self) -> Parked | None: ...
     async def step(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> Any: ...

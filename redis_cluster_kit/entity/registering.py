@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar, overload
+from zoneinfo import ZoneInfo
 
+from redis_cluster_kit.entity.cron import (
+    CircuitBreaker,
+    CronDefinition,
+    CronFunction,
+    ExpressionLike,
+    Overlap,
+)
+from redis_cluster_kit.entity.cron_expression import Schedule, as_expression, as_zone
+from redis_cluster_kit.entity.definition import Retry
 from redis_cluster_kit.entity.singleton import Hook, Main, SingletonDefinition
 
 S = TypeVar("S")
+C = TypeVar("C", bound=CronFunction)
 
 
 class Registering:
@@ -59,4 +70,49 @@ class Registering:
 
     def add_singleton(self, definition: SingletonDefinition) -> None:
         """Add a definition; `singleton` makes one of what it decorates."""
+        raise NotImplementedError
+
+    def cron(
+        self,
+        expression: ExpressionLike,
+        /,
+        *,
+        name: str,
+        timezone: str | ZoneInfo = "UTC",
+        shard_group: str = "default",
+        skip_if_older_than: timedelta = timedelta(days=1),
+        calculate_next_run_from_previous: bool = False,
+        overlap: Overlap = "allow",
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        circuit_breaker: CircuitBreaker | None = None,
+    ) -> Callable[[C], C]:
+        """Register the decorated async function as a cron: it runs once in the cluster for each instant.
+
+        `expression`: five fields, six with the seconds last, or what was parsed of them. After a time without
+        runners the last missed instant is made up for, unless it is older than `skip_if_older_than`; with
+        `calculate_next_run_from_previous` all that are not older, in order. `overlap="skip"` lets an instant
+        pass while an earlier one is not done. `retry` is for a tick that raises; then it is a dead letter.
+        """
+        schedule = Schedule(as_expression(expression), as_zone(timezone))
+
+        def register(main: C) -> C:
+            self.add_cron(
+                CronDefinition(
+                    name=name,
+                    main=main,
+                    schedule=schedule,
+                    shard_group=shard_group,
+                    skip_if_older_than=skip_if_older_than,
+                    calculate_next_run_from_previous=calculate_next_run_from_previous,
+                    overlap=overlap,
+                    retry=retry,
+                    circuit_breaker=circuit_breaker,
+                )
+            )
+            return main
+
+        return register
+
+    def add_cron(self, definition: CronDefinition) -> None:
+        """Add a definition; `cron` makes one of what it decorates."""
         raise NotImplementedError

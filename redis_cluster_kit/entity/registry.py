@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from redis_cluster_kit.entity.cron import CronDefinition
 from redis_cluster_kit.entity.definition import Entity, EntityDefinition, define
 from redis_cluster_kit.entity.registering import Registering
 from redis_cluster_kit.entity.singleton import SingletonDefinition
@@ -24,6 +25,7 @@ class Registry(Registering):
     def __init__(self) -> None:
         self._entities: list[type[Entity[Any]]] = []
         self._singletons: list[SingletonDefinition] = []
+        self._crons: list[CronDefinition] = []
         self._included: list[Registry] = []
         self._closed = False
 
@@ -46,6 +48,12 @@ class Registry(Registering):
         self._check_free_name(definition)
         self._singletons.append(definition)
 
+    def add_cron(self, definition: CronDefinition) -> None:
+        """Add a definition; `cron` makes one of what it decorates."""
+        self._check_open()
+        self._check_free_cron(definition)
+        self._crons.append(definition)
+
     def include(self, registry: Registry, /) -> None:
         """Add all that `registry` holds, or will hold when this one is closed."""
         self._check_open()
@@ -55,6 +63,8 @@ class Registry(Registering):
             self._check_free(entity)
         for singleton in registry.singletons():
             self._check_free_name(singleton)
+        for cron in registry.crons():
+            self._check_free_cron(cron)
         self._included.append(registry)
 
     def includes(self, registry: Registry) -> bool:
@@ -73,13 +83,19 @@ class Registry(Registering):
         for included in self._included:
             yield from included.singletons()
 
+    def crons(self) -> Iterator[CronDefinition]:
+        """Yield the crons of this registry and of those it includes, in the order they were added."""
+        yield from self._crons
+        for included in self._included:
+            yield from included.crons()
+
     def close(self) -> Mapping[str, EntityDefinition]:
-        """Take nothing more, here and in all it includes; return the definitions by name.
+        """Take nothing more, here and in all it includes; return the definitions by name, those of ticks too.
 
         What is wrong with them is raised before anything is closed. May be called again.
         """
         definitions: dict[str, EntityDefinition] = {}
-        for entity in self.entities():
+        for entity in (*self.entities(), *(cron.entity for cron in self.crons())):
             made = define(entity)
             if made.name in definitions:
                 raise _taken(made.name, definitions[made.name].entity, entity)
@@ -100,10 +116,20 @@ class Registry(Registering):
         for other in self.entities():
             if other.__declaration__.name == name:
                 raise _taken(name, other, entity)
+        for cron in self.crons():
+            if cron.type == name:
+                raise _cron_taken(cron.name, entity)
 
     def _check_free_name(self, definition: SingletonDefinition) -> None:
         if any(other.name == definition.name for other in self.singletons()):
             raise _singleton_taken(definition.name)
+
+    def _check_free_cron(self, definition: CronDefinition) -> None:
+        if any(other.name == definition.name for other in self.crons()):
+            raise ValueError(f"two crons have the name {definition.name!r}; give one of them another name=")
+        for entity in self.entities():
+            if entity.__declaration__.name == definition.type:
+                raise _cron_taken(definition.name, entity)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -122,3 +148,10 @@ def _taken(name: str, first: type[Any], second: type[Any]) -> ValueError:
 
 def _singleton_taken(name: str) -> ValueError:
     return ValueError(f"two singletons have the name {name!r}; give one of them another name")
+
+
+def _cron_taken(name: str, entity: type[Any]) -> ValueError:
+    return ValueError(
+        f"the ticks of cron {name!r} are messages to entities of type 'cron.{name}', which is also "
+        f"the name of {entity.__module__}.{entity.__qualname__}; give one of them another name="
+    )

@@ -179,10 +179,10 @@ class SingletonDefinition:
         check_name("singleton", self.name)
         check_name("shard group", self.shard_group)
         label = f"singleton {self.name!r}"
-        _check_async(label, self.main, takes=(1,))
+        check_async(label, self.main, takes=(1,))
         for hook in (self.on_become_leader, self.on_lose_leadership):
             if hook is not None:
-                _check_async(f"{label}: hook", hook, takes=(0, 1))
+                check_async(f"{label}: hook", hook, takes=(0, 1))
         for keyword in ("expected_interval", "state_ttl"):
             value = getattr(self, keyword)
             if value is not None and (not isinstance(value, timedelta) or value <= timedelta()):
@@ -251,7 +251,8 @@ def takes_context(hook: Hook[Any]) -> bool:
     return len(inspect.signature(hook).parameters) == 1
 
 
-def _check_async(label: str, function: object, *, takes: tuple[int, ...]) -> None:
+def check_async(label: str, function: object, *, takes: tuple[int, ...], what: str = "the context") -> None:
+    """See that a function is async and can be called with so many arguments; a TypeError if not."""
     called = getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__ will do
     if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)):
         raise TypeError(f"{label} must be async, write `async def`, got {function!r}")
@@ -261,7 +262,7 @@ def _check_async(label: str, function: object, *, takes: tuple[int, ...]) -> Non
         if parameter.default is inspect.Parameter.empty
     ]
     if len(needed) not in takes:
-        raise TypeError(f"{label} takes the context and nothing else, got {function!r}")
+        raise TypeError(f"{label} takes {what} and nothing else, got {function!r}")
 
 
 def _field_names(type: Any) -> tuple[str, ...]:

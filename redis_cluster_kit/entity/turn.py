@@ -5,7 +5,8 @@ The runtime opens a turn around each handler and commits what it holds; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -111,3 +112,13 @@ def leave_turn(turn: Turn, token: Any) -> None:
     """End it: what its code started and left running sends for itself from now on."""
     turn.is_over = True
     _TURN.reset(token)
+
+
+@contextlib.contextmanager
+def outside_turn() -> Generator[None]:
+    """Let what runs in this block send and ask as code outside of any turn does: at once."""
+    token = _TURN.set(None)
+    try:
+        yield
+    finally:
+        _TURN.reset(token)

@@ -17,8 +17,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from redis_cluster_kit.durable import DurableCounters
-from redis_cluster_kit.runtime import LATENCY_BUCKETS, RuntimeCounters, SingletonCounters
+from redis_cluster_kit.runtime import LATENCY_BUCKETS, CronCounters, RuntimeCounters, SingletonCounters
 
+from .cron_metrics import CRON_METRICS, cron_metrics
+from .histograms import buckets
 from .singleton_metrics import SINGLETON_METRICS, singleton_metrics
 
 
@@ -95,6 +97,7 @@ class Reading:
     singletons: int = 0
     singletons_unhealthy: int = 0
     singleton_counters: Mapping[str, SingletonCounters] = field(default_factory=dict[str, SingletonCounters])
+    cron_counters: Mapping[str, CronCounters] = field(default_factory=dict[str, CronCounters])
 
 
 class _Totals:
@@ -106,6 +109,7 @@ class _Totals:
         self.latency = [0] * (len(LATENCY_BUCKETS) + 1)
         self.latency_sum = 0.0
         self.singletons: dict[str, SingletonCounters] = {}
+        self.crons: dict[str, CronCounters] = {}
 
     def add(self, other: _Totals | Reading) -> None:
         """Add what somebody else has counted."""
@@ -114,12 +118,14 @@ class _Totals:
             counted = {name: getattr(counters, name) for name in _COUNTERS}
             counted |= {name: getattr(other.durable, name) for name in _DURABLE}
             latency, latency_sum = counters.latency, counters.latency_sum
-            singletons = other.singleton_counters
+            singletons, crons = other.singleton_counters, other.cron_counters
         else:
             counted, latency, latency_sum = other.counted, other.latency, other.latency_sum
-            singletons = other.singletons
+            singletons, crons = other.singletons, other.crons
         for name, of_one in singletons.items():
             self.singletons.setdefault(name, SingletonCounters()).add(of_one)
+        for name, of_cron in crons.items():
+            self.crons.setdefault(name, CronCounters()).add(of_cron)
         for name, number in counted.items():
             self.counted[name] += number
         for kind, number in other.calls.items():
@@ -177,6 +183,7 @@ class ClusterCollector(Collector):
             yield from _counters(totals)
             yield _latency(totals)
             yield from singleton_metrics({name: total.singletons for name, total in totals.items()})
+            yield from cron_metrics({name: total.crons for name, total in totals.items()})
 
 
 _COLLECTORS: weakref.WeakKeyDictionary[CollectorRegistry, ClusterCollector] = weakref.WeakKeyDictionary()
@@ -219,11 +226,7 @@ def _counters(totals: dict[str, _Totals]) -> Iterator[Metric]:
 def _latency(totals: dict[str, _Totals]) -> Metric:
     family = HistogramMetricFamily("rck_delivery_seconds", _LATENCY, labels=["namespace"])
     for namespace, total in totals.items():
-        below, buckets = 0, list[tuple[str, float]]()
-        for limit, number in zip((*LATENCY_BUCKETS, float("inf")), total.latency, strict=True):
-            below += number
-            buckets.append(("+Inf" if limit == float("inf") else str(limit), float(below)))
-        family.add_metric([namespace], buckets, total.latency_sum)
+        family.add_metric([namespace], buckets(LATENCY_BUCKETS, total.latency), total.latency_sum)
     return family
 
 
@@ -233,7 +236,7 @@ def metrics_page() -> str:
     rows += [(f"rck_{name}_total", "counter", "namespace", text) for name, text in _ALL_COUNTERS.items()]
     rows.append(("rck_calls_total", "counter", "namespace, kind", _CALLS))
     rows.append(("rck_delivery_seconds", "histogram", "namespace", _LATENCY))
-    rows += SINGLETON_METRICS
+    rows += SINGLETON_METRICS + CRON_METRICS
     lines = [
         "# Metrics",
         "",

@@ -11,6 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from redis_cluster_kit.runtime import DURATION_BUCKETS, SingletonCounters
 
+from .histograms import buckets
+
 _LABELS = ("namespace", "singleton", "type")
 _KIND = "singleton"
 _DURATION = "of an execution that ended without an error"
@@ -44,15 +46,7 @@ def singleton_metrics(counted: Mapping[str, Mapping[str, SingletonCounters]]) ->
         executions.add_metric(labels, one.executions)
         failures.add_metric(labels, one.failures)
         last.add_metric(labels, one.last_execution)
-        duration.add_metric(labels, _buckets(one), one.duration_sum)
+        duration.add_metric(labels, buckets(DURATION_BUCKETS, one.durations), one.duration_sum)
         for reason, number in sorted(one.errors.items()):
             errors.add_metric((namespace, name, reason), number)
     yield from (duration, executions, failures, last, errors)
-
-
-def _buckets(counters: SingletonCounters) -> list[tuple[str, float]]:
-    total, buckets = 0, list[tuple[str, float]]()
-    for limit, number in zip((*map(str, DURATION_BUCKETS), "+Inf"), counters.durations, strict=True):
-        total += number
-        buckets.append((limit, float(total)))
-    return buckets

@@ -1,6 +1,7 @@
 """What placement says for this runner now: members and wants go in, the owner of every shard comes out.
 
-The shard of a singleton that some live member serves wants that singleton, so only those lead it who know it.
+The shard of a singleton or cron that some live member serves wants it, so only those lead or plan it who know
+it.
 
 Pure but for the members' own words; who really holds a shard is the leases' to say.
 """
@@ -17,6 +18,8 @@ from .membership import Member
 
 SINGLETON = "singleton/"
 """What a member's word for a singleton it serves begins with."""
+CRON = "cron."
+"""What the type of a cron's ticks begins with, which a member that serves the cron has among its words."""
 WANT_FOR_MS = 600_000
 """A type is wanted for 10 minutes after a shard last needed it."""
 
@@ -32,7 +35,7 @@ def plan_shards(
     for group, count in groups.items():
         runners = candidates(group, members)
         wants = _wants(group, installed, now_ms)
-        for number, names in _singletons(count, runners).items():
+        for number, names in _led(count, runners).items():
             wants[number] = wants.get(number, frozenset()) | names
         for number, runner_id in assign(group, count, runners, wants).items():
             plan[ShardId(group, number)] = runner_id
@@ -59,11 +62,16 @@ def incomparable_types(members: Mapping[str, Member]) -> list[str]:
     return found
 
 
-def _singletons(count: int, runners: list[Candidate]) -> dict[int, frozenset[str]]:
-    """Return the singletons each shard has, as far as anybody serves them."""
+def _led(count: int, runners: list[Candidate]) -> dict[int, frozenset[str]]:
+    """Return the singletons and crons each shard has, as far as anybody serves them."""
     wants: dict[int, frozenset[str]] = {}
-    for name in {name for runner in runners for name in runner.serves if name.startswith(SINGLETON)}:
-        number = shard_number("singleton", name.removeprefix(SINGLETON), count)
+    for name in {name for runner in runners for name in runner.serves}:
+        if name.startswith(SINGLETON):
+            number = shard_number("singleton", name.removeprefix(SINGLETON), count)
+        elif name.startswith(CRON) and "/" not in name:
+            number = shard_number("cron", name.removeprefix(CRON), count)
+        else:
+            continue
         wants[number] = wants.get(number, frozenset()) | {name}
     return wants
 

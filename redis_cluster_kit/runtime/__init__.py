@@ -1,7 +1,10 @@
-"""Running entities and singletons: hosts of shards, activations, turns and their commits, leaders."""
+"""Running entities, singletons and crons: hosts of shards, activations, turns, leaders, planners."""
 
 from .broadcast import Broadcasts
 from .counters import LATENCY_BUCKETS, RuntimeCounters
+from .cron_counters import CronCounters
+from .cron_view import CronInfo, Crons
+from .crons import CronHost
 from .executions import Executions, SetAsideExecutions, Stores
 from .host import EntityHost
 from .leader import SingletonHealth
@@ -9,12 +12,17 @@ from .leader_notes import STALE_AFTER, metadata_of
 from .singleton_counters import DURATION_BUCKETS, SingletonCounters
 from .singleton_view import SingletonView
 from .singletons import SingletonHost, singleton_shard
+from .tick_messages import TickMessages, cron_shard
 
 __all__ = [
     "DURATION_BUCKETS",
     "LATENCY_BUCKETS",
     "STALE_AFTER",
     "Broadcasts",
+    "CronCounters",
+    "CronHost",
+    "CronInfo",
+    "Crons",
     "EntityHost",
     "Executions",
     "RuntimeCounters",
@@ -24,6 +32,8 @@ __all__ = [
     "SingletonHost",
     "SingletonView",
     "Stores",
+    "TickMessages",
+    "cron_shard",
     "metadata_of",
     "singleton_shard",
 ]

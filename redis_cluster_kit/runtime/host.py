@@ -22,6 +22,7 @@ from redis_cluster_kit.settings import Settings
 from .activation import EntityActivation
 from .commit import COMMIT
 from .counters import RuntimeCounters
+from .crons import CronHost
 from .doorway import Doorway
 from .executions import Executions
 from .progress import Progress
@@ -57,6 +58,7 @@ class EntityHost:
         somebody_serves: SomebodyServes,
         singletons: SingletonHost,
         executions: Executions,
+        crons: CronHost | None = None,
     ) -> None:
         self.definitions = definitions
         self.mailboxes = mailboxes
@@ -72,6 +74,8 @@ class EntityHost:
         self.somebody_serves = somebody_serves
         self.singletons = singletons
         self.executions = executions
+        self.crons = crons
+        """None where no crons are registered."""
         self.counters = RuntimeCounters()
         self.progress = Progress(self.counters, clock.now)
         self.residents = Residents(settings.entities.max_resident)
@@ -132,6 +136,8 @@ class EntityHost:
 
     async def poll(self) -> None:
         """Look once at everything that nudges may have missed."""
+        if self.crons is not None:
+            await self.crons.look()
         await asyncio.gather(*(host.poll() for host in list(self.shards.values())))
 
     def clock_moved(self) -> None:
@@ -140,6 +146,8 @@ class EntityHost:
             host.timers.wake()
         self.singletons.clock_moved()
         self.executions.clock_moved()
+        if self.crons is not None:
+            self.crons.clock_moved()
         self.residents.passivate(self.clock.now())
 
     @property

@@ -67,6 +67,9 @@ class ShardHost:
     async def run(self) -> None:
         """Serve until the shard is to be handed off; return when nothing is in hand any more."""
         leaders = self.host.singletons.begin(self.owned, self._lose)
+        crons = self.host.crons
+        if crons is not None:
+            crons.begin(self.owned, self._lose)
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -83,6 +86,8 @@ class ShardHost:
                 tasks.cancel_scope.cancel()
         finally:
             self.host.singletons.end(leaders)
+            if crons is not None:
+                crons.end(self.owned)
 
     async def _guarded(self, part: Callable[[], Awaitable[object]]) -> None:
         """Run a part; when it meets another owner the shard is lost, and anything else it raises too."""
@@ -213,6 +218,11 @@ class ShardHost:
     async def wait_for_knowledge(self, *names: str, look: Callable[[], Awaitable[None]]) -> None:
         """Wait until nobody alive has known these for ten minutes; a hand-off usually comes first."""
         await self.unknown.wait(*names, look=look)
+
+    async def buried(self, address: EntityAddress) -> None:
+        """A message has become a dead letter."""
+        if self.host.crons is not None:
+            await self.host.crons.buried(address)
 
     def _not_after(self) -> int:
         """Server milliseconds at which our lease has ended."""

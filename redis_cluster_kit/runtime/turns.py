@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import traceback
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +31,7 @@ from redis_cluster_kit.entity import (
     Entity,
     Parked,
     RpcDefinition,
+    TickEntity,
     Turn,
     enter_context,
     enter_turn,
@@ -48,14 +48,13 @@ from redis_cluster_kit.errors import (
     MailboxFullError,
     MalformedMessageError,
     PersistenceFailedError,
-    ReasonedError,
     StepConflictError,
-    TransportedError,
 )
 from redis_cluster_kit.telemetry import TRACING
 
 from .backoff import pause_after
 from .commit import CLAIM_NOTHING, Committed, StateWrite
+from .error_texts import error_text, outward, traceback_text
 from .executions import execution_of
 from .in_hand import Leaving, LeftParked, Withdrawal, pause
 from .state import LiveState
@@ -264,8 +263,9 @@ class TurnRunner:
 
     def _span(self, turn: Turn, rpc: RpcDefinition) -> AbstractContextManager[object]:
         address = turn.address
+        is_tick = issubclass(self._definition.entity, TickEntity)  # its type is `cron.` and the cron's name
         return TRACING.handling(
-            f"entity.{address.type}.{rpc.name}",
+            address.type if is_tick else f"entity.{address.type}.{rpc.name}",
             turn.trace,
             shard=address.shard,
             runner_id=turn.runner_id,
@@ -397,7 +397,7 @@ class TurnRunner:
         """Count a failure; return whether the message is to be tried again, after its pause."""
         around, retry = self._around, self._definition.retry
         around.counters.failures += 1
-        reply = failed_reply(_outward(error, self._activation.address.id))
+        reply = failed_reply(outward(error, self._activation.address.id))
         failures = await around.committer.fail(
             self._activation.member,
             message,
@@ -408,6 +408,7 @@ class TurnRunner:
         if failures is None:
             around.counters.buried += 1
             self._activation.mark()
+            await self._around.buried(self._activation.address)
             logger.error(
                 "message %s to %s is a dead letter", message.id, self._activation.address, exc_info=error
             )
@@ -420,7 +421,7 @@ class TurnRunner:
             failures,
             retry.max_attempts,
             type(error).__name__,
-            _text(error),
+            error_text(error),
         )
         message.failures = failures
         seconds = pause_after(
@@ -438,6 +439,7 @@ class TurnRunner:
         )
         self._around.counters.buried += 1
         self._activation.mark()  # unlike a commit, this has not claimed what comes next
+        await self._around.buried(self._activation.address)
         logger.error("message %s to %s is a dead letter: %s", message.id, self._activation.address, reason)
         self._answer(message, envelope, reply)
 
@@ -446,8 +448,8 @@ class TurnRunner:
             message=message.content,
             reason=reason,
             error_type=type(error).__name__,
-            error_text=_text(error),
-            traceback=_traceback(error),
+            error_text=error_text(error),
+            traceback=traceback_text(error),
             failures=message.failures + 1,
             deaths=message.deaths,
             buried_ms=self._around.server_ms(),
@@ -466,18 +468,6 @@ class TurnRunner:
         return execution_of(message, envelope) if isinstance(envelope, Envelope) else ""
 
 
-def _outward(error: Exception, entity_id: str) -> ClusterError:
-    """What the asker gets of an error that its callee did not declare."""
-    name, text = type(error).__name__, _text(error)
-    return HandlerFailedError(
-        entity_id=entity_id,
-        remote_type=name,
-        remote_message=text,
-        remote_traceback=_traceback(error),
-        cause=TransportedError(name, text),
-    )
-
-
 def _own_cancellation(error: asyncio.CancelledError) -> Exception:
     """Return the failure of a handler that awaited something cancelled; raise if it is us who are."""
     task = asyncio.current_task()
@@ -486,21 +476,3 @@ def _own_cancellation(error: asyncio.CancelledError) -> Exception:
     failure = RuntimeError("it awaited a task or future that was cancelled")
     failure.__cause__ = error
     return failure
-
-
-def _text(error: Exception) -> str:
-    """Return what an error says, as something that can be stored, whatever its class makes of `str`."""
-    try:
-        text = error.explain() if isinstance(error, ReasonedError) else str(error)
-    except Exception as trouble:  # noqa: BLE001 - of the user's class, which must not harm the shard
-        text = f"(its text cannot be had: {type(trouble).__name__})"
-    return _storable(text)[:2000]
-
-
-def _traceback(error: Exception) -> str:
-    return _storable("".join(traceback.format_exception(error)))[-8000:]
-
-
-def _storable(text: str) -> str:
-    """Lone surrogates have no UTF-8."""
-    return text.encode(errors="backslashreplace").decode()

@@ -1,7 +1,7 @@
 """The durable plane, and the only package that speaks SQL: PostgreSQL in production, SQLite on one host.
 
-It keeps the fence register, the cluster's record, machine ids and singleton state. What is copied to Redis,
-or kept there without a database, goes through `redis_access`.
+It keeps the fence register, the cluster's record, machine ids, singleton state, crons and their instants.
+What is copied to Redis, or kept there without a database, goes through `redis_access`.
 """
 
 from .database import Database
@@ -16,8 +16,11 @@ from .redis_state import CachedState, RedisState
 from .register import FenceRegister
 from .schema import SCHEMA_VERSION
 from .singleton_executions import PutBackError, Round, SetAside, SingletonExecutions, parse_set_aside
+from .sql_cron import DueInstant, Hold, Planned, RegisteredCron, SqlCrons
+from .sql_cron_view import SqlCronView, StoredCron
 from .sql_metadata import SqlMetadata, StoredMetadata
 from .sql_state import SqlState, StoredState, Written
+from .sql_ticks import InstantRow, SqlTicks
 from .write_through import Holder, SingletonStore, Version
 
 __all__ = [
@@ -29,25 +32,34 @@ __all__ = [
     "DeferredPlace",
     "Deferreds",
     "Difference",
+    "DueInstant",
     "Entry",
     "ExecutionClosedError",
     "FenceRegister",
+    "Hold",
     "Holder",
+    "InstantRow",
     "Journal",
     "Leftovers",
     "MachineIdLease",
     "MachineIds",
     "Place",
+    "Planned",
     "PutBackError",
     "RecordStore",
     "RedisState",
+    "RegisteredCron",
     "Resolution",
     "Round",
     "SetAside",
     "SingletonExecutions",
     "SingletonStore",
+    "SqlCronView",
+    "SqlCrons",
     "SqlMetadata",
     "SqlState",
+    "SqlTicks",
+    "StoredCron",
     "StoredMetadata",
     "StoredState",
     "Version",

@@ -2,7 +2,7 @@
 
 Steps only add, so a runner of the release before goes on while a newer one joins; `migrations.py` does it.
 Times are milliseconds since 1970 by the database's own clock, except `reserved_ms` (see `machine_ids.py`)
-and what a singleton's metadata says of its runs: that is the data Redis' clock, as health uses it.
+and what is said of a singleton's runs, of crons and of their instants: that is the data Redis' clock.
 """
 
 from __future__ import annotations
@@ -192,6 +192,50 @@ CREATE TABLE IF NOT EXISTS rck_secret (
 )
 """
 
+_CRON = """
+CREATE TABLE IF NOT EXISTS rck_cron (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    shard_group TEXT NOT NULL,
+    shard INTEGER NOT NULL,
+    expression TEXT NOT NULL,
+    timezone TEXT NOT NULL,
+    overlap TEXT NOT NULL,
+    breaker_limit BIGINT NOT NULL,
+    last_ms BIGINT NOT NULL,
+    paused INTEGER NOT NULL,
+    failures BIGINT NOT NULL,
+    open_until BIGINT NOT NULL,
+    run_count BIGINT NOT NULL,
+    last_run BIGINT,
+    last_error TEXT,
+    failed_at BIGINT,
+    since BIGINT NOT NULL,
+    PRIMARY KEY (namespace, name)
+)
+"""
+
+_CRON_INSTANT = """
+CREATE TABLE IF NOT EXISTS rck_cron_instant (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    scheduled BIGINT NOT NULL,
+    status TEXT NOT NULL,
+    reason TEXT,
+    message_id TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    begun BIGINT,
+    heartbeat BIGINT,
+    ended BIGINT,
+    PRIMARY KEY (namespace, name, scheduled)
+)
+"""
+
+_CRON_PENDING = """
+CREATE INDEX IF NOT EXISTS rck_cron_instant_pending
+ON rck_cron_instant (namespace, name, scheduled) WHERE status = 'pending'
+"""
+
 STEPS = (
     Step(1, "fence register, cluster record, machine ids", (_FENCES, _RECORD, _MACHINE_IDS)),
     Step(2, "singleton state", (_SINGLETON_STATE,)),
@@ -205,6 +249,7 @@ STEPS = (
             *(_SINGLETON_ROUND, _SIGNING),
         ),
     ),
+    Step(6, "crons and their instants", (_CRON, _CRON_INSTANT, _CRON_PENDING)),
 )
 
 SCHEMA_VERSION = STEPS[-1].version

@@ -29,10 +29,11 @@ from redis_cluster_kit.cli.demo.promises import (
     none_of,
     one_effect,
     takeover,
+    ticks,
 )
 from redis_cluster_kit.cli.demo.stage import show_promises
 from redis_cluster_kit.cli.demo.view import Live, Plain, Scene
-from redis_cluster_kit.cli.demo.watching import Grant, Spread, unordered, waits
+from redis_cluster_kit.cli.demo.watching import Grant, Spread, Stroke, unordered, waits
 from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.observe import ShardSight, Snapshot
 from redis_cluster_kit.ownership import Installed
@@ -62,11 +63,11 @@ def test_it_kills_replaces_stops_and_keeps_what_it_promises(tmp_path: Path) -> N
     data = json.loads(done.stdout)
     # Each fault happened: the pods' own exit codes and the shards they held say so.
     assert sorted(pod["state"] for pod in data["pods"]) == ["killed", "left", "left", "left"]
-    assert data["takeover_seconds"]["shards"] >= 34
+    assert data["takeover_seconds"]["shards"] >= 32, "three pods share 100, none has more than 34"
     assert data["hand_off_seconds"]["shards"] >= 1
     assert data["lease_ttl"] == 1.0
-    assert len(data["promises"]) == 8
-    assert len({promise["promise"] for promise in data["promises"]}) == 8
+    assert len(data["promises"]) == 9
+    assert len({promise["promise"] for promise in data["promises"]}) == 9
     # The bank was busy all the time, its auditor too, whose leader was the one that was killed.
     assert data["transfers"]["acknowledged"] >= 100
     assert data["transfers"]["repeated"] >= 10
@@ -74,6 +75,7 @@ def test_it_kills_replaces_stops_and_keeps_what_it_promises(tmp_path: Path) -> N
     assert data["audits"]["rounds"] >= 2
     assert data["audits"]["wrong"] == 0
     assert data["audit_gap_seconds"] > 0.2
+    assert data["ticks"]["seconds"] == data["ticks"]["done"] >= 3
     assert data["delivery_seconds"]["p50"] <= data["delivery_seconds"]["p99"]
     assert data["kept"] == all(promise["kept"] for promise in data["promises"])
     # How long things took is the machine's affair; what fences and owners did is not.
@@ -157,6 +159,7 @@ def test_promises_are_broken_by_what_breaks_them() -> None:
 def test_what_was_not_seen_was_not_kept() -> None:
     unseen = [takeover(None, 0, 10), hand_off(None), fences([], [], 5)]
     unseen += [one_effect(None, []), balance(None), audits(Audit(), [], None)]
+    unseen += [ticks([], 0), ticks([Stroke(7, 1, 1)], None)]
     assert not any(promise.kept for promise in unseen)
 
 
@@ -173,6 +176,17 @@ def test_the_bank_s_promises_are_broken_by_what_breaks_them() -> None:
     assert not audits(Audit(rounds=3), [], False).kept
     assert not audits(Audit(rounds=3, wrong=1), [], None).kept
     assert not audits(Audit(rounds=3), ["version 3, then 2"], None).kept
+
+
+def test_a_second_with_two_ticks_or_none_is_noticed() -> None:
+    good = [Stroke(second, 1, 1 + second % 2) for second in range(100, 105)]
+    assert ticks(good, 5) == Promise(
+        "every second has one tick of the cron, whoever goes", True, "5 seconds, none missing, none twice"
+    )
+    assert ticks([*good, Stroke(102, 2, 2)], 5).seen.endswith(", 1 begun again")
+    assert ticks([*good, Stroke(102, 1, 2)], 5).seen == "second 102 struck 2 times"
+    assert ticks([*good, Stroke(106, 1, 2)], 6).seen == "1 seconds have none"
+    assert ticks(good, 4).seen == "5 seconds were struck, 4 are done in the database"
 
 
 def test_a_broken_promise_is_shown_as_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,6 +265,7 @@ def test_the_plain_view(scene: Scene, capsys: pytest.CaptureFixture[str]) -> Non
     assert "20 messages/s, delivered in 0.8 ms (p50) and 1.0 ms (p99)" in out
     assert "12 messages in mailboxes, 0 writes fenced off" in out
     assert "1,234 transfers acknowledged, 400/s, 7 open" in out
+    assert "clock: 0 seconds struck" in out
     assert "audit 3: 120 books, 56 on its way, every book adds up" in out
     assert "1" * 30 + "2" * 20 in out
     assert "2" * 9 + "·" in out

@@ -107,5 +107,5 @@ PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_metrics_named_in_pages_exist(page: Path) -> None:
-    named = set(re.findall(r"`((?:rck|singleton)_\w+_(?:total|seconds))`", page.read_text()))
+    named = set(re.findall(r"`((?:rck|singleton|cron)_\w+_(?:total|seconds))`", page.read_text()))
     assert named <= {series.metric for series in SERIES.values()}

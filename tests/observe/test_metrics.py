@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redis_cluster_kit import Cluster, Entity, Retry, Settings, ShardSettings, rpc
 from redis_cluster_kit.observe import Readable, Reading, collector_of, metrics_page
-from redis_cluster_kit.runtime import RuntimeCounters, SingletonCounters
+from redis_cluster_kit.runtime import CronCounters, RuntimeCounters, SingletonCounters
 from redis_cluster_kit.testing import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -57,7 +57,10 @@ def test_the_reference_page_is_up_to_date() -> None:
 def test_the_reference_page_lists_what_is_shown() -> None:
     registry = CollectorRegistry()
     counters = SingletonCounters(errors=Counter({"StateLoadFailed": 1}))
-    collector_of(registry).add(Fixed(calls={"ask": 1}, singleton_counters={"coordinator": counters}))
+    crons = {"nightly": CronCounters(skipped=Counter({"late": 1}))}
+    collector_of(registry).add(
+        Fixed(calls={"ask": 1}, singleton_counters={"coordinator": counters}, cron_counters=crons)
+    )
     shown = {
         (family.name if family.type != "counter" else f"{family.name}_total", family.type)
         for family in text_string_to_metric_families(generate_latest(registry).decode())

@@ -21,8 +21,8 @@ from pathlib import Path
 BLOCK = re.compile(r'^```(?:python|console|yaml) title="([^"]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 NAMED = re.compile(r"\b(?:one|two)-[0-9a-f]{12}\b|\b4\d0\d\b")
 """Runner ids and pids: each stands for one value, to be learnt where it is shown first."""
-FREE = re.compile(r"\blaptop\b|\b\d+\.\d s\b|(?<=round )\d+|(?<=^fence )\d+")
-"""The host's name, durations, counts that depend on how fast one types."""
+FREE = re.compile(r"\blaptop\b|\b\d+\.\d s\b|(?<=round )\d+|(?<=^fence )\d+|\b\d\d:\d\d:\d\d\b")
+"""The host's name, durations, counts that depend on how fast one types, times of day."""
 PATIENCE = 40.0
 
 
@@ -201,6 +201,8 @@ class Play:
             return r"(\d+)" if shown.isdigit() else f"({shown[:3]}-[0-9a-f]{{12}})"
         if shown == "laptop":
             return r"\S+"
+        if ":" in shown:
+            return r"\d\d:\d\d:\d\d"
         return r"\d+\.\d s" if shown.endswith(" s") else r"\d+"
 
 

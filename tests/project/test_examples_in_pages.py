@@ -17,6 +17,7 @@ SHOWN = {
     "docs/how-to/production.md": 1,
     "docs/how-to/entities.md": 2,
     "docs/how-to/singleton.md": 1,
+    "docs/how-to/cron.md": 1,
     "docs/how-to/tls-and-acl.md": 1,
     "docs/how-to/upgrade.md": 1,
     "docs/how-to/dead-letters.md": 1,

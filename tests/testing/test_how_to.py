@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
 BLOCK = re.compile(r'^```python title="([a-z_]+\.py)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize(("page", "expected"), [("fault-tests.md", 6), ("test-entities.md", 7)])
+@pytest.mark.parametrize(("page", "expected"), [("fault-tests.md", 6), ("test-entities.md", 8)])
 def test_every_example_runs(page: str, expected: int, tmp_path: Path) -> None:
     files = BLOCK.findall((FOLDER / page).read_text())
     for name, text in files:

@@ -1,4 +1,4 @@
-"""The demo's bank: accounts, which are entities, and an auditor, which is a singleton. Every pod serves both.
+"""The demo's bank: accounts are entities, its auditor is a singleton, its clock a cron. Every pod serves all.
 
 An account writes down each transfer it pays and receives and never asks whether it has seen it before: that
 nothing is there twice is the kit's part, and `books` checks it. A small bank of the same shape, to copy, is
@@ -12,13 +12,15 @@ from datetime import timedelta
 
 import msgspec
 
-from redis_cluster_kit.entity import Entity, Registry, SingletonContext, rpc
+from redis_cluster_kit.entity import Entity, Registry, SingletonContext, Tick, rpc
 from redis_cluster_kit.errors import EntityError
+from redis_cluster_kit.testing import emit
 
 ACCOUNTS = tuple(f"account-{number:03}" for number in range(120))
 OPENING = 1_000
 """What each account holds in the beginning."""
 AUDITOR = "auditor"
+CLOCK = "clock"
 _AUDIT_EVERY = timedelta(seconds=1)
 
 registry = Registry()
@@ -114,3 +116,9 @@ async def auditor(ctx: SingletonContext[Audit]) -> None:
 async def _read_totals(ctx: SingletonContext[Audit]) -> list[Totals]:
     accounts: list[Account] = [ctx.cluster.entity(Account, name) for name in ACCOUNTS]
     return await asyncio.gather(*(account.totals() for account in accounts))
+
+
+@registry.cron("* * * * * *", name=CLOCK, calculate_next_run_from_previous=True)
+async def clock(tick: Tick) -> None:
+    """Strike every second. It remembers nothing: whoever watches the pods counts the strokes."""
+    emit("struck", at=int(tick.scheduled.timestamp()), attempt=tick.attempt)

@@ -15,7 +15,7 @@ from redis_cluster_kit.errors import PersistenceFailedError, StateLoadFailedErro
 from redis_cluster_kit.identity import ShardId, shard_number
 from redis_cluster_kit.observe import Snapshot
 
-from .bank import AUDITOR, Audit
+from .bank import AUDITOR, CLOCK, Audit
 
 _LOOK_EVERY = 0.2
 
@@ -57,6 +57,10 @@ class Oversight:
                 await anyio.sleep(_LOOK_EVERY / 4)
             return True
         return False
+
+    async def ticks_done(self) -> int:
+        """Return how many ticks of the clock have ended well."""
+        return sum(cron.run_count for cron in await self.cluster.crons.list() if cron.name == CLOCK)
 
     async def quiet(self, within: float) -> bool:
         """Wait until no message waits or is on its way anywhere; return whether that came to be in time."""

@@ -5,12 +5,13 @@ A promise about which nothing was seen counts as broken: a demo that shows nothi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .bank import Audit
 from .books import Reckoning
-from .watching import Grant, Spread, unordered
+from .watching import Grant, Spread, Stroke, unordered
 
 HAND_OFF_LIMIT = 1.0
 
@@ -93,3 +94,24 @@ def audits(audit: Audit, steps_back: Sequence[str], went_on: bool | None) -> Pro
     if audit.wrong:
         wrong.append(f"{audit.wrong} of {audit.rounds} rounds found books that do not add up")
     return Promise(text, not wrong, "; ".join(wrong[:3]) or f"{audit.rounds} rounds, none found anything")
+
+
+def ticks(struck: Sequence[Stroke], done: int | None) -> Promise:
+    """Judge the clock; `done`: how many of its ticks have ended well, says the database; None: not read.
+
+    A tick whose pod was killed before it ended is begun again, as its next attempt: not a second tick.
+    """
+    text = "every second has one tick of the cron, whoever goes"
+    seconds = {stroke.at for stroke in struck}
+    if not seconds or done is None:
+        return Promise(text, False, "no tick was seen" if done is not None else "it was not read")
+    attempts = Counter((stroke.at, stroke.attempt) for stroke in struck)
+    wrong = [f"second {at} struck {count} times" for (at, _), count in attempts.items() if count > 1]
+    missing = max(seconds) - min(seconds) + 1 - len(seconds)
+    if missing:
+        wrong.append(f"{missing} seconds have none")
+    if done != len(seconds):
+        wrong.append(f"{len(seconds)} seconds were struck, {done} are done in the database")
+    again = len(attempts) - len(seconds)
+    seen = f"{len(seconds)} seconds, none missing, none twice" + (f", {again} begun again" if again else "")
+    return Promise(text, not wrong, "; ".join(wrong[:3]) or seen)

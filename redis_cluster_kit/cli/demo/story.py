@@ -21,9 +21,9 @@ from .books import Reckoning, reckon
 from .customers import Customers
 from .oversight import Oversight, leader_in
 from .pods import Pod, Pods
-from .promises import Promise, audits, balance, fences, hand_off, none_of, one_effect, takeover
+from .promises import Promise, audits, balance, fences, hand_off, none_of, one_effect, takeover, ticks
 from .view import View
-from .watching import Spread, Watcher, grants, losses, waits
+from .watching import Spread, Watcher, grants, losses, strokes, waits
 
 _SETTLE_WITHIN = 15.0
 _EVEN_WITHIN = 5.0
@@ -55,6 +55,8 @@ class Story:
     reckoning: Reckoning | None = None
     audit_gap: float | None = None
     """Seconds from the kill of the auditor's leader to the next audit."""
+    ticks_done: int | None = None
+    """How many ticks of the clock have ended well, as the database says in the end."""
     _unsettled: list[str] = field(default_factory=list[str])
     _disorderly: list[str] = field(default_factory=list[str])
     _orphaned: int = 0
@@ -174,6 +176,7 @@ class Story:
         self._disorderly += sorted(
             pod.name for pod in self.pods.all if pod.name in before and pod.child.returncode != 0
         )
+        self.ticks_done = await self.oversight.ticks_done()
 
     # What is looked at
 
@@ -239,6 +242,7 @@ class Story:
             one_effect(self.reckoning, self.customers.different),
             balance(self.reckoning),
             audits(self.oversight.audit, self.oversight.steps_back, self._audit_went_on),
+            ticks(strokes(self.pods.all), self.ticks_done),
         ]
         if self.with_kill:
             self.promises.append(takeover(self.takeover, self._orphaned, self.takeover_limit))

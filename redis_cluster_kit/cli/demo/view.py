@@ -21,7 +21,7 @@ from .customers import Customers
 from .figures import Pace, pace_now, together
 from .oversight import Oversight, leader_in
 from .pods import Pod, Pods
-from .watching import Watcher
+from .watching import Watcher, strokes
 
 HEADINGS = ("pod", "pid", "state", "shards", "fences", "messages/s", "p50 ms", "p99 ms", "leads")
 LETTERS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -137,12 +137,17 @@ class Scene:
         pace = together(pace_now(pod) for pod in self._pods.serving)
         p50, p99 = _milliseconds(pace.p50), _milliseconds(pace.p99)
         bank, audit = self._customers, self._oversight.audit
+        struck = strokes(self._pods.all)
+        clock = f"{len({stroke.at for stroke in struck})} seconds struck"
+        if struck:
+            clock += f", the last one on pod-{struck[-1].pod}"
         verdict = f"WRONG in {audit.wrong} rounds" if audit.wrong else "every book adds up"
         return [
             f"{pace.rate:,.0f} messages/s, delivered in {p50} ms (p50) and {p99} ms (p99)",
             f"{self._oversight.waiting:,} messages in mailboxes, {pace.fenced} writes fenced off",
             f"{bank.acknowledged:,} transfers acknowledged, {bank.rate_now:,.0f}/s, {bank.underway:,} open",
             f"audit {audit.rounds}: {len(ACCOUNTS)} books, {audit.underway:,} on its way, {verdict}",
+            f"clock: {clock}",
         ]
 
     def map_lines(self) -> list[str]:

@@ -1,6 +1,7 @@
-"""What can be seen of the demo: snapshots from outside, and the grants that the pods tell of.
+"""What can be seen of the demo: snapshots from outside, and the grants and strokes that the pods tell of.
 
-A snapshot says who owns what now and which fence is installed; the grants say when each shard changed hands.
+A snapshot says who owns what now and which fence is installed; the grants say when each shard changed hands,
+and the strokes of the bank's clock which seconds had a tick.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ class Grant(NamedTuple):
     at: float
     shard: str
     fence: int
+    pod: int
+
+
+class Stroke(NamedTuple):
+    """The bank's clock struck: a second since 1970, in which attempt of its tick, on which pod."""
+
+    at: int
+    attempt: int
     pod: int
 
 
@@ -95,6 +104,16 @@ def losses(pods: Iterable[Pod]) -> list[Loss]:
         for pod in pods
         for event in pod.child.events
         if event.name == "lost"
+    )
+
+
+def strokes(pods: Iterable[Pod]) -> list[Stroke]:
+    """Return every stroke of the clock that pods told of, in order of their seconds."""
+    return sorted(
+        Stroke(event["at"], event["attempt"], pod.number)
+        for pod in pods
+        for event in pod.child.events
+        if event.name == "struck"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -86,17 +85,6 @@ async def stored(cluster: Cluster, *, fresh: bool = True) -> Any:
     found = await cluster.singleton_state("counter", Count, fresh=fresh)
     assert found is not None
     return found
-
-
-@pytest.fixture
-async def postgres_proxy(private_postgres: PostgresServer) -> AsyncIterator[tuple[Proxy, str]]:
-    """This test's PostgreSQL behind a proxy, and the URL through it."""
-    from sqlalchemy import make_url
-
-    port = make_url(private_postgres.url).port
-    assert port is not None
-    async with Proxy.to("127.0.0.1", port, speaks="postgres") as proxy:
-        yield proxy, proxy.url(private_postgres.url)
 
 
 async def test_a_database_that_goes_away_and_comes_back(
