@@ -12,6 +12,7 @@ from .dead_letters import deadletters
 from .demo.command import demo
 from .doctor.command import doctor
 from .entity import entity
+from .executions import executions
 from .keys import keys
 from .migrate import migrate
 from .run import run
@@ -32,7 +33,7 @@ def rck() -> None:
 
 
 for command in (
-    *(status, shards, entity, singletons, deadletters, keys),
+    *(status, shards, entity, singletons, executions, deadletters, keys),
     *(doctor, migrate, run, demo, bench, completion),
 ):
     rck.add_command(command)

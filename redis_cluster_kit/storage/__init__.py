@@ -15,7 +15,14 @@ from .record import ClusterRecord, Difference, RecordStore
 from .redis_state import CachedState, RedisState
 from .register import FenceRegister
 from .schema import SCHEMA_VERSION
-from .singleton_executions import PutBackError, Round, SetAside, SingletonExecutions, parse_set_aside
+from .singleton_executions import (
+    PutBackError,
+    RecordedCall,
+    Round,
+    SetAside,
+    SingletonExecutions,
+    parse_set_aside,
+)
 from .sql_metadata import SqlMetadata, StoredMetadata
 from .sql_state import SqlState, StoredState, Written
 from .write_through import Holder, SingletonStore, Version
@@ -40,6 +47,7 @@ __all__ = [
     "Place",
     "PutBackError",
     "RecordStore",
+    "RecordedCall",
     "RedisState",
     "Resolution",
     "Round",
