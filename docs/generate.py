@@ -235,6 +235,8 @@ def _group(item: Any) -> str:
     if isinstance(item, types.UnionType):
         item = item.__args__[0]
     module = (getattr(item, "__module__", None) or "redis_cluster_kit.identity").split(".")
+    if module[2:] == ["singleton_executions"]:
+        return "Singletons and cron"
     return _BY_MODULE.get(module[1] if len(module) > 1 else "", "Values")
 
 

@@ -80,7 +80,7 @@ from redis_cluster_kit.settings import (
     ShortLeaseWarning,
 )
 from redis_cluster_kit.snowflake import Snowflake
-from redis_cluster_kit.storage import SetAside
+from redis_cluster_kit.storage import RecordedCall, SetAside
 from redis_cluster_kit.storage.key_value import (
     FileStore,
     KeyValueStore,
@@ -140,6 +140,7 @@ __all__ = [
     "PayloadTooLargeError",
     "PersistenceFailedError",
     "Receipt",
+    "RecordedCall",
     "RedisSettings",
     "RedisStore",
     "Registry",

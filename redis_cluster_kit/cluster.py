@@ -391,7 +391,7 @@ class Cluster(Registering):
     @property
     def executions(self) -> SetAsideExecutions:
         """Singletons' executions that failed too often: `.list()`, `.retry(id)`, `.drop(id)`."""
-        return SetAsideExecutions(self._joined().executions.stores)
+        return self._joined().executions.set_aside
 
     # Singletons
 

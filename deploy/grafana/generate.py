@@ -284,7 +284,60 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (Query("max by (namespace, cron) (cron_breaker_open_until{%}) - time() > 0", _CRON),),
         ),
     ),
-    # A row for durable steps belongs here, as soon as they have metrics.
+    "Durable steps": (
+        Panel(
+            "Steps",
+            "ops",
+            "Run and recorded, found recorded, raised. Replayed far above run: turns fail after their steps.",
+            (
+                _rate("rck_steps_run_total", "{{namespace}} run"),
+                _rate("rck_steps_replayed_total", "{{namespace}} replayed"),
+                _rate("rck_steps_failed_total", "{{namespace}} raised"),
+            ),
+        ),
+        Panel("Waiting durably", "short", "Messages that are parked, in no memory.", (_each("rck_parked"),)),
+        Panel(
+            "Parking and waking",
+            "ops",
+            "Turns that left memory, and those whose sleep was over.",
+            (
+                _rate("rck_parks_total", "{{namespace}} parked"),
+                _rate("rck_wakes_total", "{{namespace}} woken"),
+            ),
+        ),
+        Panel(
+            "Deferreds",
+            "ops",
+            "Resolved, and those whose waiter was woken late: the process that resolved them had died.",
+            (
+                _rate("rck_deferreds_resolved_total", "{{namespace}} resolved"),
+                _rate("rck_deferreds_rescued_total", "{{namespace}} rescued"),
+            ),
+        ),
+        Panel(
+            "Executions that need somebody",
+            "short",
+            "Set aside: those there are, and those of the last hour. Conflicts: durable calls of the last "
+            "hour with another input than the one recorded.",
+            (
+                Query("max by (namespace) (rck_executions_set_aside{%})", "{{namespace}} there"),
+                Query(
+                    "sum by (namespace) (increase(rck_executions_aside_total{%}[1h]))",
+                    "{{namespace}} last hour",
+                ),
+                Query(
+                    "sum by (namespace) (increase(rck_step_conflicts_total{%}[1h]))",
+                    "{{namespace}} conflicts",
+                ),
+            ),
+        ),
+        Panel(
+            "Journals deleted",
+            "ops",
+            "Of executions that have ended, and of those whose retention has passed.",
+            (_rate("rck_executions_forgotten_total", "{{namespace}}"),),
+        ),
+    ),
 }
 
 

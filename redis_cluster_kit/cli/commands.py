@@ -70,6 +70,11 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(function)
 
 
+def database_options(function: F) -> F:
+    """Add `--database`, `--namespace` and `--json`, for what only the database knows."""
+    return database_option(_namespace_option(json_option(function)))
+
+
 def redis_options(function: F) -> F:
     """Add `--redis`, `--namespace` and `--json`."""
     redis = click.option(
@@ -79,7 +84,11 @@ def redis_options(function: F) -> F:
         metavar="URL",
         help="The data Redis; a password is safer in the variable than here.",
     )
-    namespace = click.option(
+    return redis(_namespace_option(json_option(function)))
+
+
+def _namespace_option(function: F) -> F:
+    return click.option(
         "--namespace",
         envvar="RCK_NAMESPACE",
         show_envvar=True,
@@ -87,8 +96,7 @@ def redis_options(function: F) -> F:
         default="default",
         show_default=True,
         help="The cluster's namespace.",
-    )
-    return redis(namespace(json_option(function)))
+    )(function)
 
 
 def database_option(function: F) -> F:

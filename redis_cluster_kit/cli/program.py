@@ -13,6 +13,7 @@ from .dead_letters import deadletters
 from .demo.command import demo
 from .doctor.command import doctor
 from .entity import entity
+from .executions import executions
 from .keys import keys
 from .migrate import migrate
 from .run import run
@@ -33,7 +34,7 @@ def rck() -> None:
 
 
 for command in (
-    *(status, shards, entity, singletons, cron, deadletters, keys),
+    *(status, shards, entity, singletons, executions, cron, deadletters, keys),
     *(doctor, migrate, run, demo, bench, completion),
 ):
     rck.add_command(command)

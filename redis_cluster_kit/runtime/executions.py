@@ -37,6 +37,7 @@ from redis_cluster_kit.storage import (
     Deferreds,
     Journal,
     Place,
+    RecordedCall,
     SetAside,
     SingletonExecutions,
     Waiting,
@@ -206,6 +207,12 @@ class Executions:
         return self._stores
 
     @property
+    def set_aside(self) -> SetAsideExecutions:
+        """Those of singletons that failed too often."""
+        stores = self.stores
+        return SetAsideExecutions(stores.journal, stores.singletons, timeout=stores.patience.attempt)
+
+    @property
     def has_stores(self) -> bool:
         """Whether there is a database."""
         return self._stores is not None
@@ -280,7 +287,10 @@ class Executions:
                 logger.warning("journals that are over are not deleted yet: %s", error)
 
     async def clean_once(self) -> int:
-        """Look at up to a hundred executions whose retention has passed; return how many there were."""
+        """Look at up to a hundred executions whose retention has passed, and as many deferreds without one.
+
+        Returns how many there were, of that of which there were more.
+        """
         stores = self.stores
         timeout, keep_ms = stores.patience.attempt, self.keep_ms
         found = await stores.journal.expired(most=_MOST, timeout=timeout)
@@ -291,8 +301,8 @@ class Executions:
         if over:
             await stores.journal.forget(over, timeout=timeout)
             self.counters.executions_forgotten += len(over)
-        await stores.deferreds.forget_orphans(age_ms=keep_ms, most=_MOST, timeout=timeout)
-        return len(found)
+        orphans = await stores.deferreds.forget_orphans(age_ms=keep_ms, most=_MOST, timeout=timeout)
+        return max(len(found), orphans)
 
     async def _count_aside(self) -> None:
         """See now and then how many executions wait for a decision, for ever; health and metrics tell."""
@@ -308,7 +318,10 @@ class Executions:
         """Whether something may still run it: a message that has not ended, the open one of a singleton."""
         if subject.startswith(ENTITY):
             return await self.parking.is_alive(shard, subject.removeprefix(ENTITY), message_of(execution))
-        return True
+        if not subject.startswith(SINGLETON):
+            return True
+        stores, name = self.stores, subject.removeprefix(SINGLETON)
+        return execution == await stores.singletons.open_now(name, timeout=stores.patience.attempt)
 
     def clock_moved(self) -> None:
         """A test has moved the clock on."""
@@ -335,31 +348,37 @@ def message_of(execution: str) -> str:
 class SetAsideExecutions:
     """The executions of singletons that failed too often; `cluster.executions`. Messages are dead letters."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-        self._timeout = stores.patience.attempt
+    def __init__(self, journal: Journal, singletons: SingletonExecutions, *, timeout: float) -> None:
+        self._journal = journal
+        self._singletons = singletons
+        self._timeout = timeout
 
     async def list(self) -> Sequence[SetAside]:
         """Return them, oldest first."""
-        return await self._stores.singletons.list(timeout=self._timeout)
+        return await self._singletons.list(timeout=self._timeout)
+
+    async def recorded(self, id: str) -> Sequence[RecordedCall]:
+        """Return the durable calls in the journal of one, in the order they came."""
+        name, execution = parse_set_aside(id)
+        return await self._singletons.recorded(name, execution, timeout=self._timeout)
 
     async def retry(self, id: str) -> bool:
-        """Let the singleton go on with it, at its next durable call; False: there is none of this id.
+        """Let the singleton go on with it as soon as the open execution has ended; False: there is none.
 
-        RuntimeError if the execution that is open has steps: they must not be lost.
+        RuntimeError while another one that was put back has not ended: one after the other.
         """
         name, execution = parse_set_aside(id)
-        standing = await self._stores.singletons.put_back(name, execution, timeout=self._timeout)
-        if standing:
+        before = await self._singletons.put_back(name, execution, timeout=self._timeout)
+        if before:
             raise RuntimeError(
-                f"execution {standing}@{name} is open and has steps: retry {id} when it is done, or drop it"
+                f"execution {before}@{name} was put back and has not ended: retry {id} when it is done"
             )
-        return standing is not None
+        return before is not None
 
     async def drop(self, id: str) -> bool:
         """Forget one for good; False: there is none of this id."""
         name, execution = parse_set_aside(id)
-        if not await self._stores.singletons.is_aside(name, execution, timeout=self._timeout):
+        if not await self._singletons.is_aside(name, execution, timeout=self._timeout):
             return False
-        await self._stores.journal.forget([(SINGLETON + name, execution)], timeout=self._timeout)
+        await self._journal.forget([(SINGLETON + name, execution)], timeout=self._timeout)
         return True

@@ -38,7 +38,7 @@ from redis_cluster_kit.errors import (
 from redis_cluster_kit.identity import ShardId
 from redis_cluster_kit.ownership import OwnedShard
 from redis_cluster_kit.snowflake import Snowflake
-from redis_cluster_kit.storage import Holder
+from redis_cluster_kit.storage import Holder, PutBackError
 from redis_cluster_kit.telemetry import TRACING
 
 from .backoff import pause_after
@@ -271,6 +271,10 @@ class Leader:
                 return
             if not self._owned.is_held:
                 await anyio.sleep_forever()  # the shard's scope ends it
+            if isinstance(failure, PutBackError):
+                logger.info("singleton %s begins again, and goes on with what was put back", self.name)
+                await self._load()
+                continue
             failures = 1 if Clock.boot() - started > _CALM else failures + 1
             await self._executions.failed(failure)
             pause = pause_after(failures, base=_FIRST_PAUSE, factor=2, longest=_LONGEST_PAUSE)

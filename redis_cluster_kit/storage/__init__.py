@@ -15,7 +15,14 @@ from .record import ClusterRecord, Difference, RecordStore
 from .redis_state import CachedState, RedisState
 from .register import FenceRegister
 from .schema import SCHEMA_VERSION
-from .singleton_executions import PutBackError, Round, SetAside, SingletonExecutions, parse_set_aside
+from .singleton_executions import (
+    PutBackError,
+    RecordedCall,
+    Round,
+    SetAside,
+    SingletonExecutions,
+    parse_set_aside,
+)
 from .sql_cron import DueInstant, Hold, Planned, RegisteredCron, SqlCrons
 from .sql_cron_view import SqlCronView, StoredCron
 from .sql_metadata import SqlMetadata, StoredMetadata
@@ -47,6 +54,7 @@ __all__ = [
     "Planned",
     "PutBackError",
     "RecordStore",
+    "RecordedCall",
     "RedisState",
     "RegisteredCron",
     "Resolution",

@@ -46,6 +46,12 @@ RETURNING name
 """)  # noqa: S608
 
 
+# Versions count from 1 again: no execution of the state that is gone may be taken for one of the next.
+_NEXT_ROUND = fenced("""
+UPDATE rck_singleton_round SET number = number + 1 WHERE namespace = :namespace AND name = :name AND {held}
+""")
+
+
 class Leftovers:
     """What the singletons of one namespace left behind."""
 
@@ -81,10 +87,13 @@ class Leftovers:
     ) -> bool:
         """Forget a singleton's state if its time has passed and the shard is ours; return whether."""
         parameters = self._held(shard, fence, nonce) | {"name": name}
-        state, metadata = (part.on(self._database.dialect) for part in (_FORGET_STATE, _FORGET_METADATA))
+        state, round, metadata = (
+            part.on(self._database.dialect) for part in (_FORGET_STATE, _NEXT_ROUND, _FORGET_METADATA)
+        )
 
         def work(connection: Connection) -> bool:
-            connection.execute(state, parameters)
+            if connection.execute(state, parameters).rowcount:
+                connection.execute(round, parameters)
             return connection.execute(metadata, parameters).scalar() is not None
 
         return await self._database.transaction(work, timeout=timeout)

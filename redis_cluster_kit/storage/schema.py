@@ -136,6 +136,10 @@ _EXECUTION_KEPT = """
 CREATE INDEX IF NOT EXISTS rck_execution_kept ON rck_execution (namespace, keep_until)
 """
 
+_EXECUTION_ASIDE = """
+CREATE INDEX IF NOT EXISTS rck_execution_aside ON rck_execution (namespace, aside_at) WHERE aside_at IS NOT NULL
+"""
+
 _STEP = """
 CREATE TABLE IF NOT EXISTS rck_step (
     namespace TEXT NOT NULL,
@@ -245,7 +249,8 @@ STEPS = (
         5,
         "durable steps: executions, steps, deferreds",
         (
-            *(_EXECUTION, _EXECUTION_KEPT, _STEP, _DEFERRED, _DEFERRED_UNWOKEN, _DEFERRED_RESOLVED),
+            *(_EXECUTION, _EXECUTION_KEPT, _EXECUTION_ASIDE, _STEP),
+            *(_DEFERRED, _DEFERRED_UNWOKEN, _DEFERRED_RESOLVED),
             *(_SINGLETON_ROUND, _SIGNING),
         ),
     ),

@@ -59,11 +59,14 @@ RETURNING execution
 """)
 
 _LIST = Statement("""
-SELECT e.subject, e.execution, e.failures, e.last_error, e.opened_at, e.aside_at, (
+SELECT e.subject, e.execution, e.failures, e.last_error, e.opened_at, e.aside_at, r.adopted, (
     SELECT count(*) FROM rck_step AS s
     WHERE s.namespace = e.namespace AND s.subject = e.subject AND s.execution = e.execution
 ) AS steps
 FROM rck_execution AS e
+LEFT JOIN rck_singleton_round AS r
+    ON r.namespace = e.namespace AND r.name = substr(e.subject, 3) AND r.adopted = e.execution
+    AND r.adopted_for IS NULL
 WHERE e.namespace = :namespace AND e.aside_at IS NOT NULL
 ORDER BY e.aside_at
 """)
@@ -78,8 +81,15 @@ SELECT coalesce((SELECT version FROM rck_singleton_state WHERE namespace = :name
 FROM rck_singleton_round AS r WHERE r.namespace = :namespace AND r.name = :name
 """)
 
-_HAS_STEPS = Statement("""
-SELECT 1 FROM rck_step WHERE namespace = :namespace AND subject = :subject AND execution = :execution LIMIT 1
+_IS_OPEN = Statement("""
+SELECT 1 FROM rck_execution
+WHERE namespace = :namespace AND subject = :subject AND execution = :execution
+""")
+
+_RECORDED = Statement("""
+SELECT what, name, length(value) AS size, recorded_at FROM rck_step
+WHERE namespace = :namespace AND subject = :subject AND execution = :execution
+ORDER BY recorded_at, what, name
 """)
 
 _IS_ASIDE = Statement("""
@@ -92,9 +102,14 @@ _TOUCH_ROUND = Statement("""
 UPDATE rck_singleton_round SET number = number WHERE namespace = :namespace AND name = :name RETURNING number
 """)
 
+# For which one it goes on is found out when that would begin.
 _ADOPT = Statement("""
-UPDATE rck_singleton_round SET adopted = :adopted, adopted_for = :execution
+UPDATE rck_singleton_round SET adopted = :adopted, adopted_for = NULL
 WHERE namespace = :namespace AND name = :name
+""")
+
+_BEGIN_ADOPTED = Statement("""
+UPDATE rck_singleton_round SET adopted_for = :execution WHERE namespace = :namespace AND name = :name
 """)
 
 
@@ -105,11 +120,15 @@ class Round(NamedTuple):
     adopted: str | None = None
     """One that was put back, and goes on in the place of …"""
     adopted_for: str | None = None
-    """… this one."""
+    """… this one. None: of the next that begins."""
+
+    def own(self, version: int) -> str:
+        """Return the id it would have if none were put back."""
+        return f"{version}.{self.number}"
 
     def execution(self, version: int) -> str:
         """Return the id of the open execution."""
-        own = f"{version}.{self.number}"
+        own = self.own(version)
         return self.adopted if self.adopted is not None and self.adopted_for == own else own
 
 
@@ -129,8 +148,22 @@ class SetAside:
     """What it raised last."""
     steps: int
     """How many of its durable calls are recorded."""
+    is_put_back: bool
+    """Whether it goes on as soon as the one that is open has ended."""
     opened_at: datetime
     set_aside_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """One durable call in a journal."""
+
+    what: str
+    """`step` or `sleep`."""
+    name: str
+    size: int
+    """Bytes of its result."""
+    recorded_at: datetime
 
 
 class SingletonExecutions:
@@ -161,18 +194,36 @@ class SingletonExecutions:
         lock, resumed = _LOCK.on(dialect), _RESUMED.on(dialect)
         parameters = _guard(place, self._namespace) | {"name": name}
 
-        def work(connection: Connection) -> list[Entry] | None:
+        def work(connection: Connection) -> list[Entry] | PutBackError | None:
             row = connection.execute(lock, parameters).one_or_none()
             if row is None:
                 return None
-            if Round(*row).execution(version) != place.execution:
-                raise PutBackError
+            now = Round(*row)
+            if now.execution(version) != place.execution or self._adopts(connection, now, name, place):
+                return PutBackError()
             found = self._journal.open_within(connection, place, keep_ms)
             if found is not None and row.adopted == place.execution:
                 connection.execute(resumed, self._where(place.subject, place.execution))
             return found
 
-        return await self._fenced(place, work, timeout)
+        found = await self._fenced(place, work, timeout)
+        if isinstance(found, PutBackError):
+            raise found
+        return found
+
+    def _adopts(self, connection: Connection, now: Round, name: str, place: Place) -> bool:
+        """Let one that was put back go on instead of this one, unless that has begun."""
+        if now.adopted is None or now.adopted_for is not None:
+            return False
+        is_open, aside, begin = (
+            part.on(self._database.dialect) for part in (_IS_OPEN, _IS_ASIDE, _BEGIN_ADOPTED)
+        )
+        if connection.execute(is_open, self._where(place.subject, place.execution)).scalar() is not None:
+            return False
+        if connection.execute(aside, self._where(place.subject, now.adopted)).scalar() is None:
+            return False  # it was dropped
+        connection.execute(begin, self._named(name) | {"execution": place.execution})
+        return True
 
     async def close(self, name: str, place: Place, number: int, *, timeout: float) -> None:
         """End the open execution without a state write. Repeating it is safe."""
@@ -232,10 +283,24 @@ class SingletonExecutions:
                     failures=row.failures,
                     error=row.last_error or "",
                     steps=row.steps,
-                    opened_at=_EPOCH + timedelta(milliseconds=row.opened_at),
-                    set_aside_at=_EPOCH + timedelta(milliseconds=row.aside_at),
+                    is_put_back=row.adopted is not None,
+                    opened_at=_moment(row.opened_at),
+                    set_aside_at=_moment(row.aside_at),
                 )
                 for row in connection.execute(listed, {"namespace": self._namespace})
+            ]
+
+        return await self._database.read(work, timeout=timeout)
+
+    async def recorded(self, name: str, execution: str, *, timeout: float) -> Sequence[RecordedCall]:
+        """Return what is in the journal of one, in the order it came."""
+        recorded = _RECORDED.on(self._database.dialect)
+
+        def work(connection: Connection) -> Sequence[RecordedCall]:
+            rows = connection.execute(recorded, self._where(SINGLETON + name, execution))
+            return [
+                RecordedCall(what=row.what, name=row.name, size=row.size, recorded_at=_moment(row.recorded_at))
+                for row in rows
             ]
 
         return await self._database.read(work, timeout=timeout)
@@ -250,26 +315,31 @@ class SingletonExecutions:
         return await self._database.read(work, timeout=timeout)
 
     async def put_back(self, name: str, execution: str, *, timeout: float) -> str | None:
-        """Make one that is set aside the open one; None if there is none.
+        """Let one that is set aside go on as soon as the open one has ended; None if there is none.
 
-        Returns an empty text, or the execution that is open and has steps: then nothing has changed.
+        Returns an empty text, or the one that was put back before and has not ended: then nothing has changed.
         """
         dialect = self._database.dialect
-        touch, now, aside, steps, adopt = (
-            part.on(dialect) for part in (_TOUCH_ROUND, _OPEN_NOW, _IS_ASIDE, _HAS_STEPS, _ADOPT)
+        touch, now, aside, adopt = (
+            part.on(dialect) for part in (_TOUCH_ROUND, _OPEN_NOW, _IS_ASIDE, _ADOPT)
         )
         subject = SINGLETON + name
 
+        def is_aside(connection: Connection, which: str) -> bool:
+            return connection.execute(aside, self._where(subject, which)).scalar() is not None
+
         def work(connection: Connection) -> str | None:
             connection.execute(touch, self._named(name))
-            if connection.execute(aside, self._where(subject, execution)).scalar() is None:
+            if not is_aside(connection, execution):
                 return None
             row = connection.execute(now, self._named(name)).one()
-            standing = Round(row.number, row.adopted, row.adopted_for).execution(row.version)
-            if standing != execution and connection.execute(steps, self._where(subject, standing)).scalar():
-                return standing
-            own = f"{row.version}.{row.number}"
-            connection.execute(adopt, self._named(name) | {"adopted": execution, "execution": own})
+            standing = Round(row.number, row.adopted, row.adopted_for)
+            before = standing.adopted
+            if before not in (None, execution):
+                is_next = standing.adopted_for is None and is_aside(connection, before)
+                if is_next or standing.execution(row.version) == before:
+                    return before
+            connection.execute(adopt, self._named(name) | {"adopted": execution})
             return ""
 
         return await self._database.transaction(work, timeout=timeout)
@@ -300,6 +370,10 @@ class SingletonExecutions:
 
     def _where(self, subject: str, execution: str) -> dict[str, object]:
         return {"namespace": self._namespace, "subject": subject, "execution": execution}
+
+
+def _moment(milliseconds: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _guard(place: Place, namespace: str) -> dict[str, object]:

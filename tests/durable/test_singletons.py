@@ -155,72 +155,79 @@ async def test_what_fails_too_often_is_set_aside_and_put_back_by_hand(
         assert not await cluster.executions.drop(first.id)
 
 
-async def test_what_was_set_aside_goes_on_where_it_stopped(make_cluster: MakeCluster, rows: Rows) -> None:
+async def test_what_was_set_aside_goes_on_when_the_open_one_has_ended(make_cluster: MakeCluster) -> None:
     ran: list[str] = []
-    trouble = ["broken"]
+    raises = [ValueError("first"), ValueError("second")]
+    gate = anyio.Event()
 
-    async def note(what: str) -> str:
+    async def note(what: str) -> int:
         ran.append(what)
-        return what
+        return len(ran)
 
     async def coordinator(ctx: SingletonContext[Progress]) -> None:
-        await ctx.step("fetch", note, "fetch")
-        await ctx.step("token", note, ctx.deferred("answer", int).token)
-        if trouble:
-            raise ValueError(trouble[0])
-        await ctx.update(last=ctx.state.last + 1)
-        await anyio.sleep_forever()
+        number = await ctx.step("note", note, "it")
+        if raises:
+            raise raises.pop(0)
+        await gate.wait()
+        await ctx.update(seen=[*ctx.state.seen, number])
+        await ctx.sleep(timedelta(milliseconds=1))
+        await anyio.sleep_forever() if len(ctx.state.seen) == 3 else ctx.state
+        raise RuntimeError("once more")
 
     settings = quick(durable=DurableSettings(max_attempts=1))
     async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
 
-        async def is_aside() -> bool:
-            return bool(await cluster.executions.list())
+        async def two_are_aside() -> bool:
+            return len(await cluster.executions.list()) == 2 and len(ran) == 3
 
-        await until(is_aside, timeout=10, what="set aside")
-        (first, *_) = await cluster.executions.list()
+        await until(two_are_aside, timeout=15, what="two are set aside, and a third waits")
+        first, second = await cluster.executions.list()
+        assert [call.name for call in await cluster.executions.recorded(first.id)] == ["note"]
         assert not await cluster.executions.retry("7.7@coordinator")
-    # Nobody leads now, and what is open has no steps: it is put back.
-    hosting = make_cluster(hosting=False, settings=settings)
-    async with hosting:
-        standing = rows("SELECT execution FROM rck_execution WHERE aside_at IS NULL")
-        for (execution,) in standing:
-            rows(f"DELETE FROM rck_step WHERE execution = '{execution}'")
-            rows(f"DELETE FROM rck_execution WHERE execution = '{execution}'")
-        assert await hosting.executions.retry(first.id)
-    trouble.clear()
-    before = list(ran)
+        assert not first.is_put_back
+        assert await cluster.executions.retry(first.id)
+        assert await cluster.executions.retry(first.id)
+        with pytest.raises(RuntimeError, match=r"^execution 0\.0@coordinator was put back"):
+            await cluster.executions.retry(second.id)
+        assert [one.is_put_back for one in await cluster.executions.list()] == [True, False]
+        gate.set()
+
+        async def first_is_done() -> bool:
+            return len((await state_of(cluster)).seen) == 2
+
+        await until(first_is_done, timeout=15, what="the open one and then the first have ended")
+        assert (await state_of(cluster)).seen == [3, 1]
+        assert ran == ["it"] * 3
+
+
+async def test_what_was_put_back_and_dropped_does_not_go_on(make_cluster: MakeCluster) -> None:
+    ran: list[int] = []
+    raises = [ValueError("broken")]
+    gate = anyio.Event()
+
+    async def note() -> int:
+        ran.append(len(ran))
+        return len(ran)
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        number = await ctx.step("note", note)
+        if raises:
+            raise raises.pop()
+        await gate.wait()
+        await ctx.update(seen=[*ctx.state.seen, number])
+
+    settings = quick(durable=DurableSettings(max_attempts=1))
     async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
+        await until(lambda: len(ran) == 2, timeout=15, what="one is set aside, the next waits")
+        (first,) = await cluster.executions.list()
+        assert await cluster.executions.retry(first.id)
+        assert await cluster.executions.drop(first.id)
+        gate.set()
 
         async def is_done() -> bool:
-            return (await state_of(cluster)).last == 1
+            return (await state_of(cluster)).seen == [2]
 
-        await until(is_done, timeout=10, what="it has gone on")
-        assert ran == before  # its steps are known, and its token is the same
-        assert first.id not in [one.id for one in await cluster.executions.list()]
-
-
-async def test_what_is_open_with_steps_is_not_pushed_aside(make_cluster: MakeCluster) -> None:
-    trouble = ["broken"]
-
-    async def coordinator(ctx: SingletonContext[Progress]) -> None:
-        await ctx.step("begin", len, "abc")
-        if trouble:
-            raise ValueError(trouble.pop())
-        await anyio.sleep_forever()
-
-    settings = quick(durable=DurableSettings(max_attempts=1))
-    async with make_cluster(include=[registry(coordinator)], settings=settings) as cluster:
-
-        async def goes_on() -> bool:
-            return executions_of(cluster).counters.steps_run == 2
-
-        await until(goes_on, timeout=10, what="the next has a step")
-        (first,) = await cluster.executions.list()
-        with pytest.raises(RuntimeError, match="is open and has steps"):
-            await cluster.executions.retry(first.id)
-        assert await cluster.executions.drop(first.id)
-        assert not await cluster.executions.list()
+        await until(is_done, timeout=15, what="the open one has ended")
 
 
 async def test_another_input_sets_the_execution_aside_at_once(make_cluster: MakeCluster) -> None:
