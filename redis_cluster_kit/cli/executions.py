@@ -1,4 +1,4 @@
-"""`rck executions`: work of singletons that failed too often; listed, looked at, retried and dropped by hand."""
+"""`rck executions`: work of singletons that failed too often, to list, look at, retry and drop by hand."""
 
 from __future__ import annotations
 

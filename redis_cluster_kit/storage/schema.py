@@ -137,7 +137,8 @@ CREATE INDEX IF NOT EXISTS rck_execution_kept ON rck_execution (namespace, keep_
 """
 
 _EXECUTION_ASIDE = """
-CREATE INDEX IF NOT EXISTS rck_execution_aside ON rck_execution (namespace, aside_at) WHERE aside_at IS NOT NULL
+CREATE INDEX IF NOT EXISTS rck_execution_aside ON rck_execution (namespace, aside_at)
+    WHERE aside_at IS NOT NULL
 """
 
 _STEP = """

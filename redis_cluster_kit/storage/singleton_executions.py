@@ -206,7 +206,7 @@ class SingletonExecutions:
                 connection.execute(resumed, self._where(place.subject, place.execution))
             return found
 
-        found = await self._fenced(place, work, timeout)
+        found: list[Entry] | PutBackError = await self._fenced(place, work, timeout)
         if isinstance(found, PutBackError):
             raise found
         return found
@@ -299,7 +299,9 @@ class SingletonExecutions:
         def work(connection: Connection) -> Sequence[RecordedCall]:
             rows = connection.execute(recorded, self._where(SINGLETON + name, execution))
             return [
-                RecordedCall(what=row.what, name=row.name, size=row.size, recorded_at=_moment(row.recorded_at))
+                RecordedCall(
+                    what=row.what, name=row.name, size=row.size, recorded_at=_moment(row.recorded_at)
+                )
                 for row in rows
             ]
 
@@ -317,12 +319,10 @@ class SingletonExecutions:
     async def put_back(self, name: str, execution: str, *, timeout: float) -> str | None:
         """Let one that is set aside go on as soon as the open one has ended; None if there is none.
 
-        Returns an empty text, or the one that was put back before and has not ended: then nothing has changed.
+        Returns an empty text, or the one that was put back before and has not ended: nothing changed then.
         """
         dialect = self._database.dialect
-        touch, now, aside, adopt = (
-            part.on(dialect) for part in (_TOUCH_ROUND, _OPEN_NOW, _IS_ASIDE, _ADOPT)
-        )
+        touch, now, aside, adopt = (part.on(dialect) for part in (_TOUCH_ROUND, _OPEN_NOW, _IS_ASIDE, _ADOPT))
         subject = SINGLETON + name
 
         def is_aside(connection: Connection, which: str) -> bool:

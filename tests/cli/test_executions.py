@@ -7,7 +7,14 @@ from datetime import timedelta
 import anyio
 import msgspec
 
-from redis_cluster_kit import DurableSettings, LeaseSettings, Registry, Settings, ShardSettings, SingletonContext
+from redis_cluster_kit import (
+    DurableSettings,
+    LeaseSettings,
+    Registry,
+    Settings,
+    ShardSettings,
+    SingletonContext,
+)
 from redis_cluster_kit.testing import until
 
 from .conftest import Rck, joined

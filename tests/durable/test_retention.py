@@ -48,8 +48,8 @@ async def test_what_crashes_left_behind_goes_in_batches(make_cluster: MakeCluste
         for number in range(250):
             rows(
                 "INSERT INTO rck_execution (namespace, subject, execution, shard_group, shard, opened_at,"
-                f" keep_until, failures) SELECT namespace, subject, execution || '{number}', shard_group, shard,"
-                " opened_at, 0, 0 FROM rck_execution ORDER BY execution LIMIT 1"
+                f" keep_until, failures) SELECT namespace, subject, execution || '{number}', shard_group,"
+                " shard, opened_at, 0, 0 FROM rck_execution ORDER BY execution LIMIT 1"
             )
         executions = executions_of(cluster)
         assert [await executions.clean_once() for _ in range(4)] == [100, 100, 50, 0]
@@ -69,8 +69,8 @@ async def test_deferreds_that_belong_to_nothing_go_too(make_cluster: MakeCluster
         assert await cluster.complete(WORLD.tokens[0], True)  # nobody remembers that it was resolved
         names = ", ".join(f"('late {number}')" for number in range(150))
         rows(
-            "INSERT INTO rck_deferred SELECT namespace, subject, execution, n.column1, shard_group, shard, value,"
-            f" failure, 0, 1 FROM rck_deferred, (VALUES {names}) AS n"
+            "INSERT INTO rck_deferred SELECT namespace, subject, execution, n.column1, shard_group, shard,"
+            f" value, failure, 0, 1 FROM rck_deferred, (VALUES {names}) AS n"
         )
         assert [await executions_of(cluster).clean_once() for _ in range(2)] == [100, 50]
         assert rows.count("rck_deferred") == 1  # resolved just now

@@ -58,7 +58,9 @@ def test_a_name_twice_is_refused_with_both_classes(second: type[Entity[Any]]) ->
     assert list(registry.entities()) == [Account]
 
 
-@pytest.mark.parametrize("wrong", [Entity, Opaque, Account(), "account", None], ids=["base", "name", "instance", "text", "none"])
+@pytest.mark.parametrize(
+    "wrong", [Entity, Opaque, Account(), "account", None], ids=["base", "name", "instance", "text", "none"]
+)
 def test_only_entity_classes_are_taken(wrong: Any) -> None:
     with pytest.raises(TypeError, match="an entity is a class derived from Entity"):
         Registry().entity(wrong)
