@@ -1,8 +1,8 @@
 """How many bytes does an entity take, in Redis and in the runner, and is a large backlog handled?
 
 Entities with a state of about 100 bytes are brought into memory; others are left alone until all are
-passivated, twice. Then messages are sent while nobody hosts, and a runner comes. Exits 1 if one of the backlog is lost,
-or the runner's memory grows with the length of the backlog.
+passivated, twice. Then messages are sent while nobody hosts, and a runner comes. Exits 1 if one of the
+backlog is lost, or the runner's memory grows with the length of the backlog.
 """
 
 from __future__ import annotations
