@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import msgspec
 
 from redis_cluster_kit import Entity, Retry, current, rpc
@@ -89,6 +90,22 @@ class Order(Entity[Flow], name="order", retry=QUICKLY, mailbox_capacity=2000):
             WORLD.note("swallowed")
         await self.step("ship", ship, self.id)
         return current().attempt
+
+    @rpc
+    async def urge(self, seconds: float) -> str:
+        """Wait for an answer, and urge once while there is none."""
+        answer = self.deferred("answer", str)
+        WORLD.tokens.append(answer.token)
+
+        async def urge() -> None:
+            await self.sleep(timedelta(seconds=seconds))
+            await self.step("urge", ship, "urged")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(urge)
+            found = await answer
+            tasks.cancel_scope.cancel()
+        return found
 
     @rpc
     async def note(self, text: str) -> list[str]:

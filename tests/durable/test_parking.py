@@ -118,6 +118,19 @@ async def test_short_sleeps_stay_in_memory_and_longer_ones_come_back_in_time(
         assert executions_of(cluster).counters.parks == 1
 
 
+@pytest.mark.parametrize("seconds", [0.4, 1.4])
+async def test_a_sleep_beside_a_deferred_ends_in_time(make_cluster: MakeCluster, seconds: float) -> None:
+    """The turn leaves memory for both: the earlier one brings it back, also one that is too short to."""
+    async with make_cluster(Order) as cluster:
+        asking = asyncio.create_task(cluster.entity(Order, "a").urge(seconds))
+        await until(lambda: ("ship", "urged") in WORLD.effects, timeout=6, what="urged")
+        await is_parked(cluster)
+        assert executions_of(cluster).counters.parks <= 3
+        assert await cluster.complete(WORLD.tokens[0], "yes")
+        assert await asking == "yes"
+        assert WORLD.effects == [("ship", "urged")]
+
+
 async def test_thousands_wait_in_no_memory_and_all_come_back(make_cluster: MakeCluster) -> None:
     async with make_cluster(Order) as cluster:
         number = 500
