@@ -53,6 +53,17 @@ async def test_what_comes_behind_a_parked_message_waits_in_order(make_cluster: M
         assert await notes[-1].result(timeout=5) == ["approved: True, attempt 1", *"01234"]
 
 
+async def test_what_has_ended_takes_no_answer_any_more(make_cluster: MakeCluster, rows: Rows) -> None:
+    async with make_cluster(Order) as cluster:
+        receipt = await cluster.entity(Order, "a").approve.send()
+        await is_parked(cluster)
+        assert await cluster.complete(WORLD.tokens[0], True)
+        assert await receipt.result(timeout=5) is True
+        await until(lambda: rows.count("rck_deferred") == 0, what="nobody remembers who resolved it")
+        assert await cluster.complete(WORLD.tokens[0], False) is False
+        assert await cluster.fail(WORLD.tokens[0], "too late") is False
+
+
 async def test_a_failed_deferred_raises_what_was_said(make_cluster: MakeCluster) -> None:
     async with make_cluster(Order) as cluster:
         asking = asyncio.create_task(cluster.entity(Order, "a").approve())
