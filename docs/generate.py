@@ -333,6 +333,15 @@ def _worst() -> dict[str, str]:
         "activation-cpu": f"{cpu['activation and first turn']:.0f} µs",
         "passivation-cpu": f"{cpu['passivation']:.0f} µs",
         "saves": f"{singletons['saves']['saves_per_second']:,}",
+        **_rates(read("throughput")["figures"]),
+    }
+
+
+def _rates(ways: dict[str, dict[str, Any]]) -> dict[str, str]:
+    sent, asked = ways["one-way"], ways["asked"]
+    return {
+        "throughput": f"{sent['per_second']:,} one-way, {asked['per_second']:,} asked",
+        "owner-cpu": f"{sent['owner_cpu_us']} µs",
     }
 
 

@@ -117,6 +117,7 @@ class Mailboxes:
                     *(self.windows[kind], int(again), not_after, parcel.capacity, self._bytes_limit),
                     int(parcel.is_nudged_always),
                 ),
+                size=len(parcel.message),
             )
         )
 

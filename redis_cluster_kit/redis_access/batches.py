@@ -19,6 +19,10 @@ from .scripts import Outcome, Script
 
 MOST = 32
 """Calls that go as one: others wait on the server for so long."""
+LARGE = 16 * 1024
+"""Bytes above which a call goes by itself: beside them a command of its own costs nothing worth saving."""
+_UNPACKABLE = (TypeError, ValueError, OverflowError, MemoryError)
+"""What packing raises for words that are none, text that is not UTF-8, and more than there is room for."""
 
 
 class _Call(NamedTuple):
@@ -43,8 +47,13 @@ class Batches:
         """By slot on a Cluster, where a command stays within one; elsewhere all together."""
         self._is_planned = False
 
-    async def call(self, slot: int, keys: tuple[Word, ...], arguments: tuple[Word, ...]) -> Outcome:
-        """Run it with keys and arguments in the header's order; `PersistenceFailedError` if it cannot be."""
+    async def call(
+        self, slot: int, keys: tuple[Word, ...], arguments: tuple[Word, ...], *, size: int = 0
+    ) -> Outcome:
+        """Run it with keys and arguments in the header's order; `PersistenceFailedError` if it cannot be.
+
+        `size`: the bytes of those arguments that may be large.
+        """
         loop = asyncio.get_running_loop()
         call = _Call(loop.create_future(), slot, keys, arguments)
         waiting = self._waiting
@@ -53,7 +62,12 @@ class Batches:
             loop.call_soon(self._send)
         place = slot if self._by_slot else 0
         calls = waiting.get(place)
-        if calls is None:
+        if size > LARGE:
+            if calls is not None:  # they were called before it
+                del waiting[place]
+                self._send_batch(calls)
+            self._send_batch([call])
+        elif calls is None:
             waiting[place] = [call]
         else:
             calls.append(call)
@@ -90,13 +104,25 @@ class Batches:
             self._send_batch(calls)
 
     def _send_batch(self, calls: list[_Call]) -> None:
-        answer, slot, keys, arguments = calls[0]
         if len(calls) == 1:
+            self._send_one(calls[0])
+            return
+        try:
+            _Batch(self._lanes, calls[0].slot, self._batch, calls).send()
+        except _UNPACKABLE:
+            for call in calls:
+                self._send_one(call)
+
+    def _send_one(self, call: _Call) -> None:
+        answer, slot, keys, arguments = call
+        try:
             packed = pack(("EVALSHA", self._script.sha, self._keys, *keys, *arguments))
+        except _UNPACKABLE as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
             if not self._lanes.submit(slot, packed, answer) and not answer.done():
                 answer.set_result(None)
-        else:
-            _Batch(self._lanes, slot, self._batch, calls).send()
 
 
 class _Batch:
@@ -112,7 +138,10 @@ class _Batch:
         self._knows_script = True
 
     def send(self) -> None:
-        """Send it; where there is no connection at the moment its calls hear None."""
+        """Send it; where there is no connection at the moment its calls hear None.
+
+        Raises what packing raises, and nothing was sent then.
+        """
         keys = [key for call in self._calls for key in call.keys]
         arguments = [argument for call in self._calls for argument in call.arguments]
         head = ("EVALSHA", self._script.sha) if self._knows_script else ("EVAL", self._script.text)

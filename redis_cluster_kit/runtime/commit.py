@@ -89,7 +89,9 @@ class Committer:
                 self._mailboxes.lanes, keys.slot, _KEYS, *names, *arguments, *sends
             )
         else:
-            outcome = await self._commits.call(keys.slot, names, arguments)
+            outcome = await self._commits.call(
+                keys.slot, names, arguments, size=len(reply) + len(written[-1])
+            )
         refuse_fenced(outcome, self._shard, self._fence)
         if outcome.word in ("next", "idle", "parked"):
             return Committed("ok", read_message(outcome))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
 from redis_cluster_kit.embedded import RedisClusterServers, RedisServer
 from redis_cluster_kit.errors import Execution, PersistenceFailedError
 from redis_cluster_kit.redis_access import Batches, Keyspace, Lanes, Outcome, RedisUrl, Script
-from redis_cluster_kit.redis_access.batches import MOST
+from redis_cluster_kit.redis_access.batches import LARGE, MOST
 from redis_cluster_kit.settings import RedisSettings
 from redis_cluster_kit.testing import Proxy, command
 
@@ -37,6 +38,21 @@ def call(batches: Batches, keyspace: Keyspace, amount: int, *, partition: int = 
 
 async def _run(batches: Batches, slot: int, key: str, amount: int) -> Outcome:
     return await batches.call(slot, (key,), (amount,))
+
+
+SAVE = Script(
+    "sum/save",
+    TEXT.replace("amount (integer)", "text (bytes)")
+    .replace("(string): the sum", "(list): what was saved")
+    .replace("if amount % 2 == 1 then\n  return { 'odd' }\nend\n", "")
+    .replace("redis.call('INCRBY', counter, amount)", "redis.call('RPUSH', counter, text)"),
+    {},
+)
+
+
+def save(batches: Batches, keyspace: Keyspace, word: Any, *, size: int = 0) -> asyncio.Task[Outcome]:
+    call = batches.call(keyspace.slots[0], (keyspace.values(0),), (word,), size=size)
+    return asyncio.get_running_loop().create_task(call)
 
 
 def commands(server: RedisServer) -> dict[str, int]:
@@ -111,6 +127,59 @@ async def test_a_call_that_stops_at_an_error_harms_no_other(
     assert wrong.execution is Execution.UNKNOWN
     assert not wrong.is_retryable
     assert "not an integer" in wrong.detail
+
+
+@pytest.mark.parametrize("word", [None, "\ud800", ["text"]], ids=["none", "surrogate", "list"])
+@pytest.mark.parametrize("number", [3, MOST + 1])
+async def test_a_word_that_cannot_be_packed_fails_its_own_call(
+    private_valkey: RedisServer, namespace: str, word: Any, number: int
+) -> None:
+    keyspace = Keyspace(namespace, 1)
+    async with Lanes(RedisUrl.parse(private_valkey.url), RedisSettings()) as lanes:
+        batches = Batches(lanes, SAVE)
+        await save(batches, keyspace, "first")
+        words = ["a", word, *("b" for _ in range(number - 2))]
+        calls = [save(batches, keyspace, one) for one in words]
+        async with asyncio.timeout(10):
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            alone = await asyncio.gather(save(batches, keyspace, word), return_exceptions=True)
+    assert isinstance(outcomes[1], (TypeError, UnicodeEncodeError))
+    assert type(alone[0]) is type(outcomes[1])
+    good = [outcome.fields[0] for outcome in outcomes if isinstance(outcome, Outcome)]
+    assert good == list(range(2, number + 1)), "in order"
+
+
+async def test_a_large_call_goes_by_itself_and_in_its_place(
+    private_valkey: RedisServer, namespace: str
+) -> None:
+    keyspace = Keyspace(namespace, 1)
+    async with Lanes(RedisUrl.parse(private_valkey.url), RedisSettings()) as lanes:
+        batches = Batches(lanes, SAVE)
+        await save(batches, keyspace, "first")
+        await asyncio.gather(*(save(batches, keyspace, "second") for _ in range(2)))
+        before = commands(private_valkey)["evalsha"]
+        words = ["a", "b", "c" * (LARGE + 1), "d", "e"]
+        outcomes = await asyncio.gather(*(save(batches, keyspace, word, size=len(word)) for word in words))
+        assert commands(private_valkey)["evalsha"] == before + 3
+    assert [outcome.fields[0] for outcome in outcomes] == [4, 5, 6, 7, 8], "in order"
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "untold"])
+async def test_what_the_server_finds_too_large_fails_alone(namespace: str, is_told: bool) -> None:
+    keyspace = Keyspace(namespace, 1)
+    with RedisServer.start(extra=("--proto-max-bulk-len", "1mb")) as server:
+        async with Lanes(RedisUrl.parse(server.url), RedisSettings()) as lanes:
+            batches = Batches(lanes, SAVE)
+            await save(batches, keyspace, "first")
+            words = ["a", "b", "c" * 2_000_000, "d"]
+            calls = [save(batches, keyspace, word, size=len(word) if is_told else 0) for word in words]
+            async with asyncio.timeout(30):
+                *good, large, last = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(large, PersistenceFailedError)
+        assert all(isinstance(outcome, Outcome) for outcome in (*good, last))
+        saved = server.call("LRANGE", keyspace.values(0), 0, -1)
+    assert isinstance(saved, list)
+    assert set(saved) == {"first", "a", "b", "d"}
 
 
 async def test_a_lost_reply_makes_each_repeat_itself(private_valkey: RedisServer, namespace: str) -> None:
