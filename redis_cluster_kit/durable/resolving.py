@@ -73,18 +73,24 @@ class Resolver:
 
     async def _resolve(self, token: str, resolution: Resolution) -> bool:
         place = self._tokens.read(token)
-        is_first = await self._deferreds.resolve(place, resolution, timeout=self._timeout)
         waiting = Waiting(place.subject, place.execution, place.shard)
+        if not await self._may_wait(waiting):
+            return False  # with it went the memory of who resolved it
+        is_first = await self._deferreds.resolve(place, resolution, timeout=self._timeout)
+        self._counters.deferreds_resolved += is_first
         try:
-            if is_first and not await self._is_alive(waiting):
-                # With it went the memory of who resolved it. What was noted just now goes with the orphans.
-                is_first = False
-            self._counters.deferreds_resolved += is_first
             if await self._wake(waiting):
                 await self._deferreds.woken([waiting[:2]], timeout=self._timeout)
         except PersistenceFailedError as error:
             logger.warning("a deferred is resolved, and its waiter is woken later: %s", error)
         return is_first
+
+    async def _may_wait(self, waiting: Waiting) -> bool:
+        try:
+            return await self._is_alive(waiting)
+        except PersistenceFailedError as error:
+            logger.warning("a deferred is resolved without knowing whether anybody waits for it: %s", error)
+            return True
 
     async def watch(self) -> None:
         """Wake those whose wake-up was lost, for ever."""
