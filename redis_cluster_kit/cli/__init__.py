@@ -19,4 +19,6 @@ def main() -> None:
             raise
         print("rck: its extra is not installed: pip install 'redis-cluster-kit[cli]'", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # while it loads; afterwards each command ends itself
+        sys.exit(130)
     rck.main(prog_name="rck")

@@ -5,9 +5,10 @@ rich is loaded only for a terminal: it takes longer to load than most commands t
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 import msgspec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = Sequence[object]
 
+_NUMBER = re.compile(r"[\d,.]+")
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -60,13 +62,16 @@ def rich_table(headings: Sequence[str], rows: Sequence[Row]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if _is_numeric(rows, place) else "left")
+        justify: Literal["left", "right"] = "right" if _is_numeric(rows, place) else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell), style=COLOURS.get(str(cell), "")) for cell in row))
     return table
 
 
 def _is_numeric(rows: Sequence[Row], place: int) -> bool:
-    return bool(rows) and all(isinstance(row[place], int | float) for row in rows)
+    """Whether a column holds numbers, written as such or as text; a dash stands for none."""
+    texts = [str(row[place]) for row in rows if row[place] != "-"]
+    return bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)

@@ -96,6 +96,21 @@ def test_without_its_extra_it_says_what_to_install() -> None:
     assert done.stderr == "rck: its extra is not installed: pip install 'redis-cluster-kit[cli]'\n"
 
 
+def test_ctrl_c_while_it_loads_is_no_traceback() -> None:
+    code = (
+        "import sys, importlib.abc\n"
+        "class Interrupt(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'redis_cluster_kit.cli.program': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from redis_cluster_kit.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_a_plain_answer_loads_no_more_than_it_needs() -> None:
     """Each of these takes longer to load than most commands take to answer."""
     code = (

@@ -98,6 +98,8 @@ class Audit(msgspec.Struct):
     """Rounds in which a book did not add up, or more had arrived than was ever paid."""
     underway: int = 0
     """Money that was paid and had not arrived yet."""
+    fence: int = 0
+    """Whose round it was: the fence its leader held."""
 
 
 @registry.singleton(AUDITOR, state=Audit)
@@ -110,7 +112,7 @@ async def auditor(ctx: SingletonContext[Audit]) -> None:
         underway = sum(one.out for one in totals) - arrived
         is_wrong = underway < 0 or not all(one.adds_up for one in totals)
         seen = ctx.state
-        await ctx.set(Audit(seen.rounds + 1, seen.wrong + is_wrong, underway))
+        await ctx.set(Audit(seen.rounds + 1, seen.wrong + is_wrong, underway, ctx.fence))
 
 
 async def _read_totals(ctx: SingletonContext[Audit]) -> list[Totals]:

@@ -29,8 +29,8 @@ class Oversight:
     """Messages in mailboxes: waiting, or with a handler."""
     audit: Audit = field(default_factory=Audit)
     version: int = 0
-    rounds: list[float] = field(default_factory=list[float])
-    """When each round that was seen had been saved, on the boot clock, to some milliseconds."""
+    rounds: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    """Each round that was seen: its leader's fence, and when it was saved, on the boot clock."""
     steps_back: list[str] = field(default_factory=list[str])
     """Audits that were older than one seen before: there must be none."""
 
@@ -46,9 +46,9 @@ class Oversight:
             if found is not None:
                 self._take(found)
 
-    def first_round_after(self, moment: float) -> float | None:
-        """Return when the first round after a moment was saved, None if none was seen yet."""
-        return next((saved for saved in self.rounds if saved > moment), None)
+    def first_round_above(self, fence: int) -> float | None:
+        """Return when a leader with a higher fence saved its first round, None if none was seen yet."""
+        return next((saved for theirs, saved in self.rounds if theirs > fence), None)
 
     async def until(self, fact: Callable[[], bool], within: float) -> bool:
         """Wait for something to be seen; return whether it was, in time."""
@@ -75,7 +75,7 @@ class Oversight:
         if found.version < self.version:
             self.steps_back.append(f"version {self.version}, then {found.version}")
         if found.state.rounds > self.audit.rounds:
-            self.rounds.append(Clock.boot() - found.age.total_seconds())
+            self.rounds.append((found.state.fence, Clock.boot() - found.age.total_seconds()))
         self.audit, self.version = found.state, found.version
 
     async def _count(self) -> int:
@@ -91,8 +91,11 @@ class Oversight:
         ]
 
 
-def leader_in(snapshot: Snapshot) -> str | None:
-    """Return the id of the runner that leads the auditor: whoever owns its shard."""
+def auditor_in(snapshot: Snapshot) -> tuple[str | None, int]:
+    """Return who leads the auditor, which is whoever owns its shard, and under which fence."""
     count = snapshot.record.shard_counts.get("default", 0)
     shard = ShardId("default", shard_number("singleton", AUDITOR, count)) if count else None
-    return next((sight.owner for sight in snapshot.shards if sight.shard == shard), None)
+    sight = next((sight for sight in snapshot.shards if sight.shard == shard), None)
+    if sight is None:
+        return None, 0
+    return sight.owner, 0 if sight.installed is None else sight.installed.fence

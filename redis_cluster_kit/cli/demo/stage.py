@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-import textwrap
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -28,7 +28,7 @@ from .oversight import Oversight
 from .pods import Pods
 from .promises import Promise
 from .story import Story
-from .view import Live, Plain, Scene, Silent
+from .view import Live, Plain, Scene, Silent, wrapped
 from .watching import Watcher, strokes
 
 _BEGINNING = """
@@ -49,6 +49,7 @@ database before they are messages, so none is lost and none comes twice. In the 
 compared with what the customers had been told.
 """
 _WIDTH = 100
+_WHOLE = 100_000
 
 
 class Stores(NamedTuple):
@@ -141,21 +142,37 @@ def sum_up(story: Story, took: float) -> None:
     show_promises(story.promises)
     messages, pace = whole_run(story.pods.all)
     if pace.p50 is not None and pace.p99 is not None:
-        click.echo(
-            f"\n{messages:,} messages were handled; from the mailbox to the handler the median took "
-            f"{pace.p50 * 1000:.1f} ms, one of a hundred more than {pace.p99 * 1000:.1f} ms."
+        waited = ", those that waited for the killed pod's leases among them" if story.takeover else ""
+        show_text(
+            f"{messages:,} messages were handled. From the mailbox to the handler the median took "
+            f"{pace.p50 * 1000:.1f} ms, one of a hundred more than {pace.p99 * 1000:.1f} ms{waited}."
         )
-    text = " ".join([_BEGINNING, _KILLED if story.with_kill else "", _END]).split()
-    click.echo("\n" + textwrap.fill(" ".join(text), _WIDTH) + "\n")
+    show_text(" ".join([_BEGINNING, _KILLED if story.with_kill else "", _END]))
+    click.echo("")
     click.echo(f"It took {took:.1f} s.")
+
+
+def show_text(text: str) -> None:
+    """Print a paragraph, after an empty line."""
+    click.echo("\n" + "\n".join(wrapped(" ".join(text.split()), min(_width(), _WIDTH))))
 
 
 def show_promises(promises: list[Promise]) -> None:
     """Print each promise with its verdict."""
     for promise in promises:
-        verdict = click.style("kept  ", fg="green") if promise.kept else click.style("BROKEN", fg="red")
+        verdict = "kept  " if promise.kept else "BROKEN"
         limit = "" if promise.limit is None else f" (promised: {promise.limit:g} s)"
-        click.echo(f"{verdict} {promise.promise}: {promise.seen}{limit}")
+        text = f"{promise.promise}: {promise.seen}{limit}"
+        first, *more = wrapped(f"{verdict} {text}", _width(), indent=7)
+        colour = "green" if promise.kept else "red"
+        click.echo(click.style(verdict, fg=colour) + first[len(verdict) :])
+        for line in more:
+            click.echo(line)
+
+
+def _width() -> int:
+    """How wide lines may be: whoever reads a file or a pipe wants them whole."""
+    return shutil.get_terminal_size().columns if output.is_terminal() else _WHOLE
 
 
 def as_data(story: Story, view: Silent, took: float) -> dict[str, object]:

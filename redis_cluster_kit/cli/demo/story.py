@@ -19,11 +19,11 @@ from redis_cluster_kit.observe import Snapshot
 from .bank import ACCOUNTS, OPENING
 from .books import Reckoning, reckon
 from .customers import Customers
-from .oversight import Oversight, leader_in
+from .oversight import Oversight, auditor_in
 from .pods import Pod, Pods
 from .promises import Promise, audits, balance, fences, hand_off, none_of, one_effect, takeover, ticks
 from .view import View
-from .watching import Spread, Watcher, grants, losses, strokes, waits
+from .watching import Ending, Spread, Watcher, grants, hand_offs, strokes, waits
 
 _SETTLE_WITHIN = 15.0
 _EVEN_WITHIN = 5.0
@@ -101,6 +101,7 @@ class Story:
     async def _kill(self) -> None:
         leader = self._leader()
         victim = leader or self._richest()
+        _, fence = auditor_in(self.watcher.latest)
         orphans = self._owned_by(victim)
         killed = await self.pods.kill(victim)
         leads = " and leads the auditor" if leader else ""
@@ -109,7 +110,7 @@ class Story:
             f"for their leases to end, {self.ttl.total_seconds():g} s after the last renewal"
         )
         await self._settled(f"the shards of {victim.name} have new owners")
-        ends = dict.fromkeys(orphans, killed)
+        ends = [Ending(shard, held, killed) for shard, held in orphans.items()]
         others = [pod for pod in self.pods.all if pod is not victim]
         # A pod that has just taken over has much to do, and tells of it a little later.
         await self.oversight.until(lambda: len(waits(ends, grants(others))) == len(orphans), _HEARD_WITHIN)
@@ -122,14 +123,13 @@ class Story:
                 f"the last after {self.takeover.last:.2f} s"
             )
         if leader is not None:
-            await self._see_audit_after(killed)
+            await self._see_next_audit(killed, fence)
 
-    async def _see_audit_after(self, killed: float) -> None:
+    async def _see_next_audit(self, killed: float, fence: int) -> None:
         """The auditor has to go on with another leader; what its dead one saved last does not count."""
-        since = killed + self.ttl.total_seconds() / 5
         seen = self.oversight
-        await seen.until(lambda: seen.first_round_after(since) is not None, _QUIET_WITHIN)
-        saved, leader = seen.first_round_after(since), self._leader()
+        await seen.until(lambda: seen.first_round_above(fence) is not None, _QUIET_WITHIN)
+        saved, leader = seen.first_round_above(fence), self._leader()
         self._audit_went_on = saved is not None
         if saved is not None and leader is not None:
             self.audit_gap = saved - killed
@@ -144,7 +144,7 @@ class Story:
         await self._settled(f"{newcomer.name} has its share")
 
     async def _stop(self) -> None:
-        leaver = self._richest()
+        leaver = self.pods.serving[0]  # the eldest: the newest has only just come
         owned = len(self._owned_by(leaver))
         self.view.say(
             f"{leaver.name} is told to go with SIGTERM: it gives its {owned} shards away, then goes"
@@ -152,7 +152,7 @@ class Story:
         if not await self.pods.stop(leaver):
             self._disorderly.append(leaver.name)
         await self._settled(f"the shards of {leaver.name} have new owners")
-        self.hand_off = Spread.of(self._hand_off_waits().values())
+        self.hand_off = Spread.of(waits(hand_offs(self.pods.all), grants(self.pods.all)).values())
         if self.hand_off is not None:
             self.view.say(
                 f"handed off: {self.hand_off.shards} times so far, each shard without an owner for "
@@ -186,11 +186,16 @@ class Story:
 
     def _leader(self) -> Pod | None:
         """The pod that serves and leads the auditor."""
-        pod = self.pods.by_runner().get(leader_in(self.watcher.latest) or "")
+        pod = self.pods.by_runner().get(auditor_in(self.watcher.latest)[0] or "")
         return pod if pod is not None and pod.state == "serving" else None
 
-    def _owned_by(self, pod: Pod) -> set[str]:
-        return {str(sight.shard) for sight in self.watcher.latest.shards if sight.owner == pod.runner}
+    def _owned_by(self, pod: Pod) -> dict[str, int]:
+        """The pod's shards, each with the fence it holds."""
+        return {
+            str(sight.shard): sight.installed.fence
+            for sight in self.watcher.latest.shards
+            if sight.owner == pod.runner and sight.installed is not None
+        }
 
     async def _settled(self, what: str) -> None:
         """Wait until those that serve own everything, which is promised, and then for an even spread."""
@@ -218,17 +223,6 @@ class Story:
         return self._is_owned(snapshot) and all(
             snapshot.owned_by(pod.runner) <= most for pod in self.pods.serving
         )
-
-    def _hand_off_waits(self) -> dict[str, float]:
-        """The last clean hand-off of each shard: how long until its next grant."""
-        given = grants(self.pods.all)
-        found: dict[str, float] = {}
-        for loss in losses(self.pods.all):
-            if loss.clean:
-                wait = waits({loss.shard: loss.at}, given).get(loss.shard)
-                if wait is not None:
-                    found[f"{loss.shard} at {loss.at}"] = wait
-        return found
 
     async def _linger(self, pauses_left: int) -> None:
         left = self.until - Clock.boot()

@@ -1,4 +1,6 @@
-"""How the demo looks: a live table on a terminal, plain lines elsewhere, nothing where JSON is asked for.
+"""How the demo looks: a live picture on a terminal, plain lines elsewhere, nothing where JSON is asked for.
+
+On a terminal what is told scrolls up, and the picture stands below it, never higher than the terminal.
 
 The row of letters is the shards in order, each with the number of the pod that owns it.
 """
@@ -6,8 +8,9 @@ The row of letters is the shards in order, each with the number of the pod that 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import click
@@ -19,16 +22,22 @@ from redis_cluster_kit.observe import Snapshot
 from .bank import ACCOUNTS, AUDITOR
 from .customers import Customers
 from .figures import Pace, pace_now, together
-from .oversight import Oversight, leader_in
+from .oversight import Oversight, auditor_in
 from .pods import Pod, Pods
 from .watching import Watcher, strokes
 
-HEADINGS = ("pod", "pid", "state", "shards", "fences", "messages/s", "p50 ms", "p99 ms", "leads")
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+HEADINGS = ("pod", "pid", "state", "shards", "fences", "msgs/s", "p50 ms", "p99 ms", "leads")
 LETTERS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
 FREE = "·"
 _ROW = 50
 _REDRAW_EVERY = 0.1
+_HEADING = 6
+"""Lines of the picture that are always there: the table's heading and what separates its parts."""
 
 
 class View(Protocol):
@@ -70,35 +79,47 @@ class Plain(Silent):
 
 
 class Live(Silent):
-    """A table that is drawn again and again, with the last lines under it."""
+    """What is told, line by line, and under it a picture that is drawn again and again."""
 
-    def __init__(self, console: Any = None) -> None:
+    def __init__(self, console: Console | None = None) -> None:
+        from rich.console import Console
         from rich.live import Live as RichLive
 
         super().__init__()
         self.scene: Scene | None = None
-        self._live = RichLive(console=console, auto_refresh=False)
+        self._console = console or Console(highlight=False)
+        self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
+
+    def say(self, text: str) -> None:
+        """Print it above the picture."""
+        super().say(text)
+        before = f"[{self.said[-1][0]:5.1f} s] "
+        for line in wrapped(before + text, self._console.width, indent=len(before)):
+            self._console.print(line, markup=False, highlight=False)
 
     async def draw(self) -> None:
-        """Draw until cancelled; the last picture stays."""
+        """Draw until cancelled; the picture goes with the pods, what was told stays."""
         with self._live:
-            try:
-                while True:
-                    self._live.update(self.picture(), refresh=True)
-                    await anyio.sleep(_REDRAW_EVERY)
-            finally:
+            while True:
                 self._live.update(self.picture(), refresh=True)
+                await anyio.sleep(_REDRAW_EVERY)
 
-    def picture(self) -> Any:
-        """Return what is to be seen now."""
+    def picture(self) -> RenderableType:
+        """Return what is to be seen now: no higher than the terminal, with room for a line that is told."""
         from rich.console import Group
         from rich.text import Text
 
-        lines = [Text(f"[{at:5.1f} s] {text}") for at, text in self.said]
         if self.scene is None:
-            return Group(*lines)
-        table, bank = rich_table(HEADINGS, self.scene.rows()), map(Text, self.scene.bank_lines())
-        return Group(table, self.scene.coloured_map(), *bank, Text(), *lines)
+            return Text()
+        bank = [Text(line, no_wrap=True, overflow="ellipsis") for line in self.scene.bank_lines()]
+        shards = self.scene.coloured_map(self._console.width)
+        rows, more = self.scene.rows_within(self._console.height - _HEADING - len(bank) - len(shards) - 1)
+        return Group(Text(), rich_table(HEADINGS, rows), Text(more), *shards, Text(), *bank)
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """Return a text in lines; those after the first are indented."""
+    return textwrap.wrap(text, width, subsequent_indent=" " * indent)
 
 
 class Scene:
@@ -117,7 +138,7 @@ class Scene:
     def rows(self) -> list[Sequence[object]]:
         """Return a row for each pod."""
         snapshot = self._snapshot
-        leader = leader_in(snapshot)
+        leader, _ = auditor_in(snapshot)
         return [
             (
                 pod.name,
@@ -131,6 +152,14 @@ class Scene:
             for pod in self._pods.all
             if pod.runner
         ]
+
+    def rows_within(self, room: int) -> tuple[list[Sequence[object]], str]:
+        """Return as many rows as there is room for, those that serve first, and how many are left out."""
+        rows = self.rows()
+        if len(rows) <= room:
+            return rows, ""
+        shown = sorted(rows, key=lambda row: row[2] != "serving")[: max(1, room)]
+        return [row for row in rows if row in shown], f"and {len(rows) - len(shown)} more"
 
     def bank_lines(self) -> list[str]:
         """Return the bank in a few lines."""
@@ -157,25 +186,26 @@ class Scene:
         )
         return [letters[start : start + _ROW] for start in range(0, len(letters), _ROW)]
 
-    def coloured_map(self) -> Any:
-        """Return the same in colours."""
+    def coloured_map(self, width: int) -> list[Text]:
+        """Return the same in colours, in as few lines as the width allows."""
         from rich.text import Text
 
-        text = Text()
-        for place, number in enumerate(self._owners()):
-            if place and place % _ROW == 0:
-                text.append("\n")
-            if number is None:
-                text.append(FREE, style="dim")
-            else:
-                text.append(LETTERS[number % len(LETTERS)], style=COLOURS[number % len(COLOURS)])
-        text.append("\n")
-        return text
+        owners = self._owners()
+        row = 2 * _ROW if width >= 2 * _ROW else _ROW
+        return [
+            Text.assemble(*map(_letter, owners[start : start + row])) for start in range(0, len(owners), row)
+        ]
 
     def _owners(self) -> list[int | None]:
         known = self._pods.by_runner()
         owners = (known.get(sight.owner or "") for sight in self._snapshot.shards)
         return [None if pod is None else pod.number - 1 for pod in owners]
+
+
+def _letter(number: int | None) -> tuple[str, str]:
+    if number is None:
+        return FREE, "dim"
+    return LETTERS[number % len(LETTERS)], COLOURS[number % len(COLOURS)]
 
 
 def _fences(snapshot: Snapshot, pod: Pod) -> str:

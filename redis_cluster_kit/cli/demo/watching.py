@@ -40,12 +40,12 @@ class Stroke(NamedTuple):
     pod: int
 
 
-class Loss(NamedTuple):
-    """A shard a pod does not own any more."""
+class Ending(NamedTuple):
+    """The end of a shard's ownership: which fence it was, and when it ended on the boot clock."""
 
-    at: float
     shard: str
-    clean: bool
+    fence: int
+    at: float
 
 
 @dataclass(slots=True)
@@ -97,14 +97,14 @@ def grants(pods: Iterable[Pod]) -> list[Grant]:
     )
 
 
-def losses(pods: Iterable[Pod]) -> list[Loss]:
-    """Return every loss the pods told of, in order of time."""
-    return sorted(
-        Loss(event.t_boot, event["shard"], event["clean"])
+def hand_offs(pods: Iterable[Pod]) -> list[Ending]:
+    """Return every shard that pods told of having given away."""
+    return [
+        Ending(event["shard"], event["fence"], event.t_boot)
         for pod in pods
         for event in pod.child.events
-        if event.name == "lost"
-    )
+        if event.name == "lost" and event["clean"]
+    ]
 
 
 def strokes(pods: Iterable[Pod]) -> list[Stroke]:
@@ -131,13 +131,20 @@ def unordered(given: Iterable[Grant]) -> tuple[int, list[str]]:
     return pairs, wrong
 
 
-def waits(ends: dict[str, float], given: Iterable[Grant]) -> dict[str, float]:
-    """Return, for each shard that was let go at a time, the seconds until it was granted next."""
-    found: dict[str, float] = {}
-    for grant in sorted(given):
-        end = ends.get(grant.shard)
-        if end is not None and grant.at >= end:
-            found.setdefault(grant.shard, grant.at - end)
+def waits(endings: Iterable[Ending], given: Iterable[Grant]) -> dict[Ending, float]:
+    """Return the seconds from each end to the next owner's grant; without one it is left out.
+
+    The next owner is the one with the next fence, not the one that was heard of next: it may tell of its
+    grant before the other tells of its loss. That counts as no wait at all.
+    """
+    later: dict[str, list[Grant]] = {}
+    for grant in sorted(given, key=lambda one: one.fence):
+        later.setdefault(grant.shard, []).append(grant)
+    found: dict[Ending, float] = {}
+    for end in endings:
+        following = next((one for one in later.get(end.shard, ()) if one.fence > end.fence), None)
+        if following is not None:
+            found[end] = max(0.0, following.at - end.at)
     return found
 
 
