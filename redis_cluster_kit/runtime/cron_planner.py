@@ -1,5 +1,7 @@
 """Plans the crons of one runner: a heap of next instants, one transaction for all that are due, messages.
 
+A moment before an instant its row is written and its message scheduled, so that at the instant it only has to
+be delivered. Where what becomes of it has to be looked up, it is planned when it has come.
 Whoever owns the shard of a cron plans it. After any doubt (a shard gained, a write without an answer) it
 starts from what the database says: the last instant, and the rows that are not done, whose messages go again.
 """
@@ -27,12 +29,15 @@ from .tick_messages import TickMessages, TickPlace, milliseconds, moment
 
 logger = logging.getLogger(__name__)
 
+AHEAD_MS = 30
+"""So long before its instant a tick is planned: what that takes, and some more on a busy machine."""
 _MOST_DUE = 500
 _MOST_OF_ONE = 100
 _LONGEST_WAIT = 5.0
 """The clock is looked at so often: it may have been set."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _MS = timedelta(milliseconds=1)
+_FOR_EVER = 2**62
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +50,8 @@ class PlannedCron:
     last: int = 0
     """The last instant that has a row, or passed without one."""
     next: int = 0
+    waits: bool = False
+    """It was paused a moment before an instant: what becomes of that is decided when it has come."""
 
     @property
     def name(self) -> str:
@@ -60,8 +67,26 @@ class PlannedCron:
         """Return the first instant after this one."""
         return milliseconds(self.definition.schedule.next(moment(after)))
 
+    @property
+    def ahead(self) -> int:
+        """How long before its instant a tick is planned, in milliseconds."""
+        definition = self.definition
+        is_looked_up = definition.overlap == "skip" or definition.circuit_breaker is not None
+        return 0 if self.waits or is_looked_up else AHEAD_MS
+
     def due(self, now: int) -> list[int]:
         """Return the instants to be planned now, and move on to the next.
+
+        Those that have come, or else the one that comes in a moment.
+        """
+        found = self._come(now)
+        if not found and self.next <= now + self.ahead:
+            found = [self.next]
+            self.last, self.next = self.next, self.following(self.next)
+        return found
+
+    def _come(self, now: int) -> list[int]:
+        """Return those that have come, and move on.
 
         After a pause only the last is made up for, unless each was asked for; none that is too old.
         """
@@ -180,7 +205,7 @@ class CronPlanner:
             await self._news.wait()
 
     def _push(self, one: PlannedCron) -> None:
-        heapq.heappush(self._heap, (one.next, id(one), one))
+        heapq.heappush(self._heap, (one.next - one.ahead, id(one), one))
 
     def _is_due(self) -> bool:
         while self._heap and self._planned.get(self._heap[0][2].name) is not self._heap[0][2]:
@@ -200,7 +225,7 @@ class CronPlanner:
                 now_ms=now,
                 timeout=self._attempt,
             )
-        await self._send_pending(last, now)
+        await self._send_pending(last)
         for name, one in coming.items():
             if name not in last:
                 _lost(one)
@@ -212,11 +237,12 @@ class CronPlanner:
         loaded = set(coming.values())
         self._coming = [one for one in self._coming if one not in loaded]
 
-    async def _send_pending(self, names: Iterable[str], before: int) -> None:
+    async def _send_pending(self, names: Iterable[str]) -> None:
+        """Send what is not done, also for times to come: who planned it may be gone before it was sent."""
         after, listed = (0, ""), list(names)
         while True:
             found = await self._store.pending(
-                listed, after, before_ms=before, most=_MOST_DUE, timeout=self._attempt
+                listed, after, before_ms=_FOR_EVER, most=_MOST_DUE, timeout=self._attempt
             )
             groups = {one.name: one.definition.shard_group for one in self._coming}
             known = [(name, scheduled) for name, scheduled in found if name in groups]
@@ -259,6 +285,10 @@ class CronPlanner:
         for one, reason in planned.skipped:
             self._counters[one.name].skipped[reason] += 1
             logger.info("cron %s: the instant %s is skipped: %s", one.name, moment(one.scheduled), reason)
+        for one in planned.postponed:
+            crons[one.name].waits, crons[one.name].next = True, one.scheduled
+        for one in planned.pending:
+            crons[one.name].waits = False
         places = [
             self._messages.place(one.name, crons[one.name].definition.shard_group, one.scheduled)
             for one in planned.pending
@@ -269,9 +299,15 @@ class CronPlanner:
                 _lost(cron)
 
     async def _send(self, places: list[TickPlace], *, again: bool = False) -> None:
-        """Send messages; one that failed is sent again with everything that is not done."""
+        """Send messages, each for its instant; one that failed is sent again with everything not done."""
+        now = self._clock.now_ms()
+        dues = [place.scheduled if place.scheduled > now else None for place in places]
         sent = await asyncio.gather(
-            *(self._messages.send(place, again=again) for place in places), return_exceptions=True
+            *(
+                self._messages.send(place, due=due, again=again)
+                for place, due in zip(places, dues, strict=True)
+            ),
+            return_exceptions=True,
         )
         for outcome in sent:
             if isinstance(outcome, BaseException):

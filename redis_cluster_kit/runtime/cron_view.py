@@ -73,7 +73,7 @@ class Crons:
     async def pause(self, name: str) -> None:
         """Let its instants pass until it is resumed; ticks that are there go on. LookupError if unknown."""
         await self._find(name)
-        await self._store.pause(name, timeout=self._timeout)
+        await self._store.pause(name, now_ms=self._clock.now_ms(), timeout=self._timeout)
 
     async def resume(self, name: str) -> None:
         """Plan it again, from now on: what has passed is not made up for. LookupError if unknown."""

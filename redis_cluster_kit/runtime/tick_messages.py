@@ -28,6 +28,7 @@ class TickPlace(NamedTuple):
     type: str
     entity_id: str
     id: str
+    scheduled: int
 
     @property
     def member(self) -> str:
@@ -52,10 +53,10 @@ class TickMessages:
         kind, id = tick_type(name), instant_text(scheduled)
         namespace = self.mailboxes.keyspace.namespace
         shard = ShardId(group, shard_number(kind, id, self._counts[group]))
-        return TickPlace(shard, kind, id, keyed_id(namespace, f"{kind}:{id}", _KEY))
+        return TickPlace(shard, kind, id, keyed_id(namespace, f"{kind}:{id}", _KEY), scheduled)
 
-    async def send(self, place: TickPlace, *, again: bool = False) -> str:
-        """Put it into its mailbox; return the outcome word. Safe to repeat at any time.
+    async def send(self, place: TickPlace, *, due: int | None = None, again: bool = False) -> str:
+        """Put it into its mailbox, at `due` if given; return the outcome word. Safe to repeat at any time.
 
         However late it comes: a tick whose row says that it is over, or is gone, runs nothing.
         """
@@ -67,6 +68,7 @@ class TickMessages:
             message=seal_envelope(Envelope(rpc=_RPC, trace=outgoing_trace({}))),
             kind="k",
             capacity=TICK_MAILBOX,
+            due=due,
         )
         return (await self.mailboxes.put(parcel, 0, again=again)).word
 

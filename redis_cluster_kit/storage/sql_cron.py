@@ -43,9 +43,10 @@ SET shard_group = excluded.shard_group, shard = excluded.shard, expression = exc
 RETURNING name, last_ms
 """)
 
+# Whether a paused cron will be so at an instant to come is not known before that instant.
 _MOVE = Statement("""
 UPDATE rck_cron SET last_ms = move_ms FROM {each_moves}
-WHERE namespace = :namespace AND name = move_name AND last_ms < move_ms
+WHERE namespace = :namespace AND name = move_name AND last_ms < move_ms AND (paused = 0 OR move_ms <= :now_ms)
 RETURNING name, paused, breaker_limit, failures, open_until
 """)
 
@@ -120,10 +121,14 @@ class DueInstant:
 
 
 class Planned(NamedTuple):
-    """What became of due instants: messages to be sent, skipped ones with the reason; and shards we lost."""
+    """What became of due instants: messages to be sent, skipped ones with the reason; and shards we lost.
+
+    Of those before their time some are postponed: what becomes of them is decided at the instant.
+    """
 
     pending: list[DueInstant]
     skipped: list[tuple[DueInstant, str]]
+    postponed: list[DueInstant]
     lost: set[ShardId]
 
 
@@ -161,7 +166,8 @@ class SqlCrons:
     ) -> Planned:
         """Move the last instants on and insert the rows; `holds` by the crons' names.
 
-        An instant that is not after the last one is left out: somebody has planned it.
+        An instant that is not after the last one is left out: somebody has planned it. One after `now_ms`
+        gets its row before its time; it must be of a cron whose ticks may overlap and that has no breaker.
         """
 
         def work(connection: Connection) -> Planned:
@@ -169,8 +175,9 @@ class SqlCrons:
             ours = [one for one in due if holds[one.name].shard in held]
             last = {one.name: one.scheduled for one in ours}
             moves = [{"move_name": name, "move_ms": moment} for name, moment in last.items()]
-            moved = {row.name: row for row in self._run(connection, _MOVE, moves=moves)}
-            planned = Planned([], [], {hold.shard for hold in holds.values()} - held)
+            moved = {row.name: row for row in self._run(connection, _MOVE, moves=moves, now_ms=now_ms)}
+            postponed = [one for one in ours if one.name not in moved and one.scheduled > now_ms]
+            planned = Planned([], [], postponed, {hold.shard for hold in holds.values()} - held)
             busy = self._busy(connection, ours, moved)
             for one in ours:
                 if one.name in moved and not moved[one.name].paused:

@@ -25,11 +25,27 @@ _PAUSE = Statement("""
 UPDATE rck_cron SET paused = 1 WHERE namespace = :namespace AND name = :name RETURNING name
 """)
 
+# What is planned for a time to come is after the pause. Locked is a row only whose tick begins: it has come.
+_HOLD_BACK = Statement("""
+UPDATE rck_cron_instant SET status = 'skipped', reason = 'paused', ended = :now_ms
+WHERE namespace = :namespace AND name = :name AND scheduled IN (
+    SELECT scheduled FROM rck_cron_instant
+    WHERE namespace = :namespace AND name = :name AND scheduled > :now_ms AND status = 'pending'
+        AND begun IS NULL AND scheduled % 1000 = 0
+    {if_free}
+)
+""")
+
 # What has passed while it was paused is past, also if nobody was there to plan it.
 _RESUME = Statement("""
 UPDATE rck_cron
 SET last_ms = CASE WHEN paused = 1 THEN {greatest}(last_ms, :now_ms) ELSE last_ms END, paused = 0
 WHERE namespace = :namespace AND name = :name RETURNING name
+""")
+
+_LET_COME = Statement("""
+UPDATE rck_cron_instant SET status = 'pending', reason = NULL, ended = NULL
+WHERE namespace = :namespace AND name = :name AND scheduled > :now_ms AND reason = 'paused'
 """)
 
 # Its planner and other triggers wait meanwhile: what may not overlap is looked up and inserted as one.
@@ -88,13 +104,13 @@ class SqlCronView:
 
         return await self._database.read(work, timeout=timeout)
 
-    async def pause(self, name: str, *, timeout: float) -> bool:
-        """Let its instants pass; False if there is no such cron."""
-        return await self._write(_PAUSE, timeout, name=name)
+    async def pause(self, name: str, *, now_ms: int, timeout: float) -> bool:
+        """Let its instants after now pass; False if there is no such cron."""
+        return await self._steer((_PAUSE, _HOLD_BACK), name, now_ms, timeout)
 
     async def resume(self, name: str, *, now_ms: int, timeout: float) -> bool:
         """Plan it again, from now on; False if there is no such cron."""
-        return await self._write(_RESUME, timeout, name=name, now_ms=now_ms)
+        return await self._steer((_RESUME, _LET_COME), name, now_ms, timeout)
 
     async def trigger(self, name: str, scheduled: int, message_id: str, *, timeout: float) -> bool:
         """Insert a row for now; False if there is one, or if it may not overlap and is not done."""
@@ -108,13 +124,21 @@ class SqlCronView:
 
         return await self._database.transaction(work, timeout=timeout)
 
-    async def _write(self, write: Statement, timeout: float, **given: Any) -> bool:
-        statement = write.on(self._database.dialect)
+    async def _steer(
+        self, writes: tuple[Statement, Statement], name: str, now_ms: int, timeout: float
+    ) -> bool:
+        """Write the cron's row, which its planner waits for, then what is planned ahead."""
+        of_cron, of_instants = (one.on(self._database.dialect) for one in writes)
+        given = {"namespace": self._namespace, "name": name, "now_ms": now_ms}
 
         def work(connection: Connection) -> bool:
-            return connection.execute(statement, given | {"namespace": self._namespace}).scalar() is not None
+            parameters = {key: given[key] for key in of_cron.compile().params}
+            if connection.execute(of_cron, parameters).scalar() is None:
+                return False
+            connection.execute(of_instants, given)
+            return True
 
-        return await self._database.statement(work, timeout=timeout)
+        return await self._database.transaction(work, timeout=timeout)
 
 
 def _stored(row: dict[str, Any]) -> StoredCron:

@@ -13,9 +13,26 @@ from redis_cluster_kit import Cluster, Retry
 from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.settings import DatabaseSettings
 from redis_cluster_kit.storage import Database
-from tests.singleton.conftest import TTL, MakeCluster, quick, quiet, short_leases_are_meant
+from tests.singleton.conftest import (
+    TTL,
+    MakeCluster,
+    make_sqlite_cluster,
+    quick,
+    quiet,
+    short_leases_are_meant,
+)
 
-__all__ = ["TTL", "MakeCluster", "Rows", "at_once", "planned", "quick", "quiet", "short_leases_are_meant"]
+__all__ = [
+    "TTL",
+    "MakeCluster",
+    "Rows",
+    "at_once",
+    "make_sqlite_cluster",
+    "planned",
+    "quick",
+    "quiet",
+    "short_leases_are_meant",
+]
 
 Rows = Callable[[str], Awaitable[list[tuple[Any, ...]]]]
 

@@ -1,7 +1,8 @@
 """A pod in a process of its own with a cron that comes every second and says when it ran.
 
-Commands name the moment at which the pod kills itself: `between` a row and its message, `after done` and
-before the commit of a tick's turn, `inside` a tick. The option `skew` sets its clock off by so many seconds.
+Commands name the moment at which the pod kills itself: `between` a row and its message, `sent` (that too, but
+the instant has not come), `after done` and before the commit of a tick's turn, `inside` a tick. The option
+`skew` sets its clock off by so many seconds, `ahead` says how many milliseconds ahead it plans.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from redis_cluster_kit import (
     Tick,
     current,
 )
+from redis_cluster_kit.runtime import cron_planner
 from redis_cluster_kit.runtime.commit import Committer
 from redis_cluster_kit.runtime.cron_planner import CronPlanner
 from redis_cluster_kit.settings import DatabaseSettings
 from redis_cluster_kit.testing import commands, emit
 
 
-def die(where: str) -> None:
+def die(where: str, **more: object) -> None:
     """End as if somebody else had killed it."""
-    emit("dying", where=where)
+    emit("dying", where=where, **more)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -74,6 +76,9 @@ class Pod:
             if places and not again and "between" in self.orders:
                 die("between")
             await send(planner, places, again=again)
+            if places and not again and "sent" in self.orders:
+                (place,) = places
+                die("sent", at=place.entity_id, early=place.scheduled - planner._clock.now_ms())
 
         async def commit_or_die(committer: Committer, member: str, *args: Any, **kwargs: Any) -> Any:
             if member.startswith("cron.") and "after done" in self.orders:
@@ -111,6 +116,7 @@ async def main(options: str) -> None:
         shards=ShardSettings(per_group=4),
         database=DatabaseSettings(statement_timeout=timedelta(milliseconds=900)),
     )
+    cron_planner.AHEAD_MS = given.get("ahead", cron_planner.AHEAD_MS)
     pod = Pod(given)
     pod.set_traps()
     cluster = Cluster(

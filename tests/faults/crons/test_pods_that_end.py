@@ -87,6 +87,19 @@ async def test_killed_between_the_row_and_its_message(pods: Pods) -> None:
     await pods.check()
 
 
+async def test_killed_between_plan_and_instant(pods: Pods) -> None:
+    at = await die(pods, "sent", ahead=800)
+    (dying,) = pods.told("dying")
+    assert dying["early"] > 100, "the instant was yet to come"
+    assert (await pods.rows())[at] == "pending"
+    assert at not in pods.ran()
+    await pods.start(ahead=800)
+    await until(lambda: at in pods.ran(), timeout=10, what="the tick that was planned ahead")
+    await pods.more(2)
+    await pods.end()
+    await pods.check()
+
+
 async def test_killed_between_a_tick_and_its_commit(pods: Pods) -> None:
     at = await die(pods, "after done")
     assert (await pods.rows())[at] == "done"
@@ -110,7 +123,7 @@ async def test_killed_inside_a_tick(pods: Pods) -> None:
 NO_OUTBOX = Mutant(
     name="rows that are not done are not sent again",
     file="redis_cluster_kit/runtime/cron_planner.py",
-    old="        await self._send_pending(last, now)\n",
+    old="        await self._send_pending(last)\n",
     new="",
     invariant="a tick for each row",
 )
