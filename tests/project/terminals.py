@@ -50,7 +50,7 @@ class Terminal:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            preexec_fn=_hear_ctrl_c,
+            preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - it only sets a signal, and takes no lock
         )
         self._reading = threading.Thread(target=self._read, args=(self.running,))
         self._reading.start()
@@ -87,7 +87,7 @@ class Terminal:
 
 
 def _hear_ctrl_c() -> None:
-    """Begin as in a terminal: whoever runs these tests in the background ignores Ctrl-C, and hands that on."""
+    """Begin as in a terminal: who runs these tests in the background ignores Ctrl-C, and hands that on."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
