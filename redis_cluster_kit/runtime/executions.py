@@ -103,7 +103,13 @@ class Executions:
         timeout = stores.patience.attempt
         stores.tokens = DeferredTokens(await stores.deferreds.secret(timeout=timeout))
         self._resolver = Resolver(
-            stores.deferreds, stores.tokens, self.wake, self.settings, self.counters, timeout=timeout
+            stores.deferreds,
+            stores.tokens,
+            self.wake,
+            self.may_run,
+            self.settings,
+            self.counters,
+            timeout=timeout,
         )
 
     @property
@@ -313,6 +319,15 @@ class Executions:
             except KitError as error:
                 logger.debug("executions set aside were not counted: %s", error)
             await anyio.sleep(_COUNT_EVERY)
+
+    async def may_run(self, waiting: Waiting) -> bool:
+        """Whether an execution may still run: one that has not ended, one that is set aside."""
+        if await self._is_alive(*waiting):
+            return True
+        if not waiting.subject.startswith(SINGLETON):
+            return False
+        stores, name = self.stores, waiting.subject.removeprefix(SINGLETON)
+        return await stores.singletons.is_aside(name, waiting.execution, timeout=stores.patience.attempt)
 
     async def _is_alive(self, subject: str, execution: str, shard: ShardId) -> bool:
         """Whether something may still run it: a message that has not ended, the open one of a singleton."""

@@ -66,14 +66,15 @@ async def test_deferreds_that_belong_to_nothing_go_too(make_cluster: MakeCluster
         assert await cluster.complete(WORLD.tokens[0], True)
         await receipt.result(timeout=5)
         await until(lambda: rows.count("rck_deferred") == 0, what="it went with its execution")
-        assert await cluster.complete(WORLD.tokens[0], True)  # nobody remembers that it was resolved
-        names = ", ".join(f"('late {number}')" for number in range(150))
-        rows(
-            "INSERT INTO rck_deferred SELECT namespace, subject, execution, n.column1, shard_group, shard,"
-            f" value, failure, 0, 1 FROM rck_deferred, (VALUES {names}) AS n"
-        )
+        assert not await cluster.complete(WORLD.tokens[0], True)
+        for number in range(151):  # as if their executions had ended while they were resolved
+            resolved_at = 0 if number else "strftime('%s') * 1000"
+            rows(
+                f"INSERT INTO rck_deferred SELECT namespace, 'e:order:a', '0', 'late {number}', 'default', 0,"
+                f" x'c3', NULL, {resolved_at}, 1 FROM rck_secret"
+            )
         assert [await executions_of(cluster).clean_once() for _ in range(2)] == [100, 50]
-        assert rows.count("rck_deferred") == 1  # resolved just now
+        assert rows("SELECT name FROM rck_deferred") == [("late 0",)]  # resolved just now
 
 
 @pytest.mark.usefixtures("nothing_is_deleted_behind_them")
