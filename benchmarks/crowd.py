@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.latency import now_ns, spread
+from benchmarks.latency import spread
 from benchmarks.machine import machine, versions, write_results
-from benchmarks.service import NOTE, Account, Service, Sleeper, serving
+from benchmarks.service import NOTE, Account, Service, Sleeper, now_ns, serving
 from benchmarks.throughput import Rate, measure
 
 FAST = 1_000
@@ -125,12 +125,28 @@ def figures(found: Found, entities: int) -> dict[str, Any]:
         },
         "charts": [
             {
-                "title": "p99 of fast entities",
+                "title": f"99 of 100 messages to {FAST:,} fast entities take at most",
                 "unit": "ms",
-                "bars": {"alone": alone["p99"], "beside a slow one": beside["p99"]},
+                "bars": {"alone": alone["p99"], "beside one that takes a second": beside["p99"]},
                 "promise": round(MOST_TIMES * alone["p99"], 3),
                 "most": True,
-            }
+            },
+            {
+                "title": "One entity that all send to, one message after the other",
+                "unit": "messages/s",
+                "bars": {
+                    "one-way": found.hot_sends.figures()["per_second"],
+                    "asked": found.hot_asks.figures()["per_second"],
+                },
+            },
+            {
+                "title": f"A broadcast to {entities:,} entities",
+                "unit": "ms",
+                "bars": {
+                    "all have it": round(reached * 1e3, 1),
+                    "all have handled it": round(handled * 1e3, 1),
+                },
+            },
         ],
     }
 

@@ -25,6 +25,7 @@ from redis_cluster_kit.embedded import (
     RedisServer,
     ServerNotInstalledError,
 )
+from redis_cluster_kit.embedded.redis_server import valkey_binary
 
 STAMPS = 500
 
@@ -33,6 +34,10 @@ Opened = Callable[[ExitStack], dict[str, Any]]
 
 def _redis(stack: ExitStack) -> dict[str, Any]:
     return {"server": stack.enter_context(RedisServer.start(binary="redis-server"))}
+
+
+def _untuned(stack: ExitStack) -> dict[str, Any]:
+    return {"server": stack.enter_context(RedisServer.start(binary=valkey_binary()))}
 
 
 def _masters(stack: ExitStack) -> dict[str, Any]:
@@ -57,6 +62,7 @@ class Deployment:
     asks: Rate = field(default_factory=lambda: Rate("asked", ask=True))
     one_way_ms: list[float] = field(default_factory=list[float])
     asked_ms: list[float] = field(default_factory=list[float])
+    server: str = ""
     skipped: str = ""
 
     @contextmanager
@@ -76,6 +82,7 @@ class Deployment:
             "servers_cpu_us": round(statistics.median(self.sends.redis_us), 1),
             "one_way_p50_ms": round(statistics.median(self.one_way_ms), 3),
             "asked_p50_ms": round(statistics.median(self.asked_ms), 3),
+            "server": self.server,
         }
 
 
@@ -87,7 +94,8 @@ def deployments() -> list[Deployment]:
         Deployment("PostgreSQL", _postgres),
         Deployment("three masters, in cluster mode", _masters),
         Deployment("appendonly, fsync every second", _kept),
-        Deployment("redis-server of this machine", _redis),
+        Deployment("malloc without larger caches", _untuned),
+        Deployment("redis-server of the system", _redis),
     ]
 
 
@@ -95,6 +103,7 @@ async def run(row: Deployment, messages: int) -> None:
     """Measure one row once."""
     with row.options() as options:
         async with serving(**options) as service:
+            row.server = service.server_name()
             for ask in (False, True):
                 await measure(service, Rate("warm-up", ask=ask), min(5_000, messages))
             await measure(service, row.sends, messages)

@@ -1,8 +1,9 @@
 """How long is a message on its way from one process to another, beside the floor of raw redis-py?
 
 One-way from `send` to the handler, and asks from call to answer; idle and at half the load the pair can bear.
-The floor is XADD → XREADGROUP BLOCK between two processes, and its request and reply, in the same run. Exits
-1 if the one-way p99 reaches 100 ms, or a ratio to the floor is beyond its limit.
+The floor is redis-py by hand (`by_hand`): XADD → XREADGROUP BLOCK between two processes, and its request and
+reply, measured in turn with the kit. Exits 1 if the one-way p99 reaches 100 ms, or a ratio to the floor is
+beyond its limit.
 """
 
 from __future__ import annotations
@@ -13,23 +14,19 @@ import statistics
 import sys
 import time
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
+from benchmarks.by_hand import by_hand
 from benchmarks.machine import machine, versions, write_results
-from benchmarks.service import NOTE, Account, Service, serving
+from benchmarks.service import NOTE, Account, Service, now_ns, serving
 from redis_cluster_kit.embedded import RedisServer
-from redis_cluster_kit.testing import ChildProcess, commands, emit
 
 PROMISE_MS = 100.0
 RATIO_LIMITS = {"one-way": 2.5, "asked": 3.0}
 RATIO_AIMS = {"one-way": 1.8, "asked": 2.2}
 LOAD_PER_SECOND = 5_000
-
-
-def now_ns() -> int:
-    """One clock for all processes of this host."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+PARTS = 8
+"""So many times a round goes from the floor to the kit and back: a slow second hits both."""
 
 
 def spread(nanoseconds: list[int]) -> dict[str, float]:
@@ -88,80 +85,30 @@ async def under_load(service: Service, per_second: int) -> Any:
         await asyncio.wait((load,))
 
 
-# --- The floor ---
-
-
-async def floor_reader(url: str) -> None:
-    """Read a stream with redis-py and answer what asks to be answered."""
-    import redis.asyncio
-
-    client = redis.asyncio.Redis.from_url(url)
-    await client.xgroup_create("floor", "g", mkstream=True)
-    emit("up")
-    told = asyncio.create_task(_until_told())
-    late: list[int] = []
-    while not told.done():
-        reply: Any = await client.xreadgroup("g", "c", {"floor": ">"}, count=100, block=100)
-        for _, entries in reply or ():
-            for entry, fields in entries:
-                late.append(now_ns() - int(fields[b"t"]))
-                if fields.get(b"r"):
-                    await client.xadd(fields[b"r"], {"t": fields[b"t"]})
-                await client.xack("floor", "g", entry)
-    emit("late", late=late)
-    await client.aclose()
-
-
-async def _until_told() -> None:
-    async for _ in commands():
-        return
-
-
-async def floor(url: str, number: int) -> tuple[list[int], list[int]]:
-    """Return how long raw messages were on their way, and how long raw requests took."""
-    import redis.asyncio
-
-    child = ChildProcess("benchmarks.latency:floor_reader", url, pythonpath=[Path(__file__).parent.parent])
-    async with child:
-        await child.wait_for("up")
-        client = redis.asyncio.Redis.from_url(url)
-        for _ in range(number):
-            await client.xadd("floor", {"t": now_ns(), "n": NOTE})
-            await asyncio.sleep(0.002)
-        took: list[int] = []
-        last: Any = "0"
-        for _ in range(number):
-            began = now_ns()
-            await client.xadd("floor", {"t": began, "n": NOTE, "r": "replies"})
-            reply: Any = await client.xread({"replies": last}, block=1000)
-            last = reply[0][1][-1][0]
-            took.append(now_ns() - began)
-        await child.send("stop")
-        late = (await child.wait_for("late"))["late"]
-        await child.wait()
-        await client.aclose()
-    return late[:number], took
-
-
 # --- The run ---
 
 
 async def run(number: int) -> dict[str, dict[str, float]]:
-    """Measure everything once."""
-    found: dict[str, dict[str, float]] = {}
+    """Measure everything once; the kit and the floor in turn, a part each."""
+    taken: dict[str, list[int]] = {"floor one-way": [], "one-way": [], "floor asked": [], "asked": []}
     with RedisServer.start() as server:
-        late, took = await floor(server.url, number)
-        found |= {"floor one-way": spread(late), "floor asked": spread(took)}
+        async with serving() as service, by_hand(server.url) as floor:
+            await one_way(service, 200)
+            await asked(service, 200)
+            await floor.one_way(200)
+            await floor.asked(200)
+            for _ in range(PARTS):
+                taken["floor one-way"] += await floor.one_way(number // PARTS)
+                taken["one-way"] += await one_way(service, number // PARTS)
+                taken["floor asked"] += await floor.asked(number // PARTS)
+                taken["asked"] += await asked(service, number // PARTS)
     async with serving() as service:
         await one_way(service, 200)
-        await asked(service, 200)
-        found["one-way"] = spread(await one_way(service, number))
-        found["asked"] = spread(await asked(service, number))
         async with under_load(service, LOAD_PER_SECOND):
             await asyncio.sleep(0.5)
-            found["one-way at load"] = spread(await one_way(service, number))
-            found["asked at load"] = spread(await asked(service, number))
-    return found
+            taken["one-way at load"] = await one_way(service, number)
+            taken["asked at load"] = await asked(service, number)
+    return {title: spread(waits) for title, waits in taken.items()}
 
 
 def medians(rounds: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
@@ -177,6 +124,26 @@ def report(found: dict[str, dict[str, float]]) -> None:
     print(f"{'ms':18}{'p50':>9}{'p99':>9}{'p99.9':>9}{'max':>9}")
     for title, one in found.items():
         print(f"{title:18}{one['p50']:>9.3f}{one['p99']:>9.3f}{one['p999']:>9.3f}{one['max']:>9.3f}")
+
+
+def charts(found: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    """The kit beside the floor, and how far its slowest are from what is promised."""
+    titles = {
+        "redis-py by hand, idle": "floor {}",
+        "the kit, idle": "{}",
+        f"the kit, beside {LOAD_PER_SECOND:,} others a second": "{} at load",
+    }
+    medians = [
+        {
+            "title": f"{title}: half of all messages take at most",
+            "unit": "ms",
+            "bars": {label: found[name.format(kind)]["p50"] for label, name in titles.items()},
+        }
+        for kind, title in (("one-way", "From process to process"), ("asked", "Asked and answered"))
+    ]
+    slowest = {label: found[name.format("one-way")]["p99"] for label, name in titles.items()}
+    title = f"From process to process: 99 of 100 take at most (promised: below {PROMISE_MS:g} ms)"
+    return [*medians, {"title": title, "unit": "ms", "bars": slowest}]
 
 
 def main() -> int:
@@ -202,6 +169,7 @@ def main() -> int:
             "figures_ms": found,
             "ratio_to_floor": ratios,
             "limits": {"one_way_p99_ms": PROMISE_MS, **RATIO_LIMITS},
+            "charts": charts(found),
         },
     )
     worst = max(found["one-way"]["p99"], found["one-way at load"]["p99"])

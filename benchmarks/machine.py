@@ -15,12 +15,13 @@ DURATIONS = Path(__file__).parent / "durations.json"
 
 
 def machine() -> dict[str, str | int]:
-    """Return the processor, the cores this process may use, and the system."""
+    """Return the processor, the cores this process may use, the system, and the server that is measured."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "server": f"Valkey of the wheel, one process, {_allocator()}",
     }
 
 
@@ -47,6 +48,11 @@ def remember_duration(name: str, seconds: float) -> None:
     """Keep how long a benchmark took."""
     took = durations() | {name: round(seconds)}
     DURATIONS.write_text(json.dumps(dict(sorted(took.items())), indent=2) + "\n")
+
+
+def _allocator() -> str:
+    own = os.environ.get("GLIBC_TUNABLES")
+    return f"malloc with {own}" if own else "malloc with larger caches (`embedded/redis_server.py`)"
 
 
 def _processor() -> str:

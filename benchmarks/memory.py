@@ -1,8 +1,8 @@
 """How many bytes does an entity take, in Redis and in the runner, and is a large backlog handled?
 
-Entities are brought into memory, then left alone until all are passivated, with the same state of about 100
-bytes. Then messages are sent while nobody hosts, and a runner comes. Exits 1 if one of the backlog is lost,
-or the runner's memory grows with the length of the backlog.
+Entities with a state of about 100 bytes are brought into memory; others are left alone until all are
+passivated, twice. Then messages are sent while nobody hosts, and a runner comes. Exits 1 if one of the
+backlog is lost, or the runner's memory grows with the length of the backlog.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from benchmarks.service import NOTE, Account, Brief, Host, Service, serving
 from redis_cluster_kit import MailboxFullError
 
 CALLERS = 200
+WARM_UP = 500
+"""Entities that have come before what is counted begins."""
 BACKLOG_ENTITIES = 1_000
 MOST_RUNNER_MB = 500.0
 """A runner that took the whole backlog into memory would need far more."""
@@ -27,21 +29,32 @@ Figures = dict[str, float]
 
 async def entities(number: int) -> dict[str, Figures]:
     """Return bytes per entity: in memory, and passivated; the runner's figures are of its whole process."""
+    found: dict[str, Figures] = {}
     async with serving() as service:
-        await service.touch(Brief, 500)
+        await service.touch(Account, WARM_UP)
+        before = await _memory(service)
+        await service.touch(Account, number + WARM_UP)
+        if (resident := await service.total("entities")) < number + WARM_UP:
+            raise SystemExit(f"only {resident:.0f} entities are in memory")
+        found["active"] = _each(before, await _memory(service), number)
+    async with serving() as service:
+        await service.touch(Brief, WARM_UP)
         await _until_passivated(service)
-        redis, runner = service.redis_memory(), await service.total("memory")
-        await service.touch(Brief, number)
-        active = _each(service.redis_memory() - redis, await service.total("memory") - runner, number)
-        await _until_passivated(service)
-        idle = _each(service.redis_memory() - redis, await service.total("memory") - runner, number)
-        await service.touch(Brief, number)
-        again = _each(service.redis_memory() - redis, await service.total("memory") - runner, number)
-    return {"active": active, "passivated": idle, "active again": again}
+        before = await _memory(service)
+        for title in ("passivated", "passivated again"):
+            await service.touch(Brief, number + WARM_UP)
+            await _until_passivated(service)
+            found[title] = _each(before, await _memory(service), number)
+    return found
 
 
-def _each(redis: float, runner: float, number: int) -> Figures:
-    return {"redis_bytes": round(redis / number), "runner_bytes": round(runner / number)}
+async def _memory(service: Service) -> tuple[float, float]:
+    return service.redis_memory(), await service.total("memory")
+
+
+def _each(before: tuple[float, float], after: tuple[float, float], number: int) -> Figures:
+    redis, runner = (round((late - early) / number) for early, late in zip(before, after, strict=True))
+    return {"redis_bytes": redis, "runner_bytes": runner}
 
 
 async def _until_passivated(service: Service) -> None:
@@ -106,9 +119,14 @@ async def _drain(service: Service, host: Host, messages: int) -> float:
 def write(found: dict[str, Figures], drained: Figures) -> None:
     """Write it down, with a chart."""
     bars = {
-        f"{where}, {title}": figures[f"{where}_bytes"]
-        for where in ("redis", "runner")
+        f"{spoken}, {title}": figures[f"{where}_bytes"]
+        for where, spoken in (("redis", "Redis"), ("runner", "the runner"))
         for title, figures in found.items()
+    }
+    peaks = {
+        "the runner, at most": drained["runner_peak_mb"],
+        "Redis with all of them waiting": drained["redis_mb_when_full"],
+        "Redis when all are handled": drained["redis_mb_at_the_end"],
     }
     results: dict[str, Any] = {
         "machine": machine(),
@@ -116,7 +134,10 @@ def write(found: dict[str, Figures], drained: Figures) -> None:
         "figures": found,
         "backlog": drained,
         "limit_runner_mb": MOST_RUNNER_MB,
-        "charts": [{"title": "Bytes an entity takes", "unit": "bytes", "bars": bars}],
+        "charts": [
+            {"title": "An entity with a state of about 100 bytes takes", "unit": "bytes", "bars": bars},
+            {"title": f"Memory: a backlog of {drained['messages']:,} messages", "unit": "MB", "bars": peaks},
+        ],
     }
     write_results("memory", results)
 

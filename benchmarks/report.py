@@ -45,15 +45,15 @@ def draw(found: list[Chart], path: Path, shade: str) -> None:
     from matplotlib import pyplot as plt
 
     text, bar, line = SHADES[shade]
-    height = sum(0.9 + 0.42 * len(chart.bars) for chart in found)
+    heights = [_height(chart) for chart in found]
     with mpl.rc_context({"text.color": text, "axes.labelcolor": text, "font.size": 10}):
         figure, axes = plt.subplots(
             len(found),
             1,
-            figsize=(8, height),
+            figsize=(8, sum(heights)),
             squeeze=False,
             layout="constrained",
-            height_ratios=[0.9 + 0.42 * len(chart.bars) for chart in found],
+            height_ratios=heights,
         )
         for axis, chart in zip(axes[:, 0], found, strict=True):
             _draw_one(axis, chart, text, bar, line)
@@ -62,12 +62,17 @@ def draw(found: list[Chart], path: Path, shade: str) -> None:
         plt.close(figure)
 
 
+def _height(chart: Chart) -> float:
+    return 0.9 + 0.42 * len(chart.bars) + (0.0 if chart.promise is None else 0.2)
+
+
 def _draw_one(axis: Any, chart: Chart, text: str, bar: str, line: str) -> None:
     bars = axis.barh(list(chart.bars), list(chart.bars.values()), color=bar, height=0.6)
     axis.bar_label(bars, labels=[f"{value:,.6g}" for value in chart.bars.values()], padding=4, color=text)
     promise = ""
     if chart.promise is not None:
-        promise = f" (dashed: the promise, at {'most' if chart.most else 'least'} {chart.promise:,.6g})"
+        bound = "most" if chart.most else "least"
+        promise = f"\ndashed: promised, at {bound} {chart.promise:,.6g} {chart.unit}"
         axis.axvline(chart.promise, color=line, linestyle="--")
     axis.set_title(f"{chart.title}{promise}", loc="left", color=text, fontsize=11)
     axis.set_xlabel(chart.unit)

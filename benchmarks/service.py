@@ -55,7 +55,7 @@ class Account(Entity[Ledger], name="account", mailbox_capacity=10_000):
     @rpc
     async def stamp(self, sent_ns: int, note: str) -> int:
         """Return how many nanoseconds the message was on its way: one clock for all processes of a host."""
-        late = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - sent_ns
+        late = now_ns() - sent_ns
         self.state.balance += 1
         self.state.last = note
         _STAMPS.append(late)
@@ -76,6 +76,11 @@ class Sleeper(Entity[None], name="sleeper", mailbox_capacity=1_000):
 
 
 _STAMPS: list[int] = []
+
+
+def now_ns() -> int:
+    """One clock for all processes of this host."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 def cpu_seconds() -> float:
@@ -205,6 +210,27 @@ class Service:
         """Return the CPU seconds the servers have used."""
         used = [self._info(one, "cpu") for one in self._servers()]
         return sum(float(one["used_cpu_user"]) + float(one["used_cpu_sys"]) for one in used)
+
+    def server_name(self) -> str:
+        """Return the version of the server, and what it allocates with."""
+        server, memory = (self._info(self._servers()[0], section) for section in ("server", "memory"))
+        version = server.get("valkey_version") or server["redis_version"]
+        return f"{server.get('server_name', 'redis')} {version}, {memory['mem_allocator']}"
+
+    @property
+    def server_pid(self) -> int:
+        """The process id of the server, of the first if there are several."""
+        return self._servers()[0].pid
+
+    def command_seconds(self) -> dict[str, float]:
+        """Return the seconds each command has taken so far, those that scripts call too."""
+        found: dict[str, float] = {}
+        for server in self._servers():
+            for name, counts in self._info(server, "commandstats").items():
+                micros = dict(part.split("=") for part in counts.split(","))["usec"]
+                command = name.removeprefix("cmdstat_")
+                found[command] = found.get(command, 0.0) + float(micros) / 1e6
+        return found
 
     def redis_memory(self) -> int:
         """Return the bytes the servers hold for data."""

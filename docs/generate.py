@@ -30,8 +30,10 @@ DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 FILLED = (
     "../README.md",
+    "explanation/comparison.md",
     "explanation/dependencies.md",
     "explanation/durable-steps.md",
+    "explanation/performance.md",
     "how-to/capacity.md",
     "how-to/sizing.md",
     "roadmap.md",
@@ -279,7 +281,7 @@ def figures_page() -> str:
 def filled(name: str) -> str:
     """Return a page written by hand with the measured figures put between its marks."""
     text = (DOCS / name).read_text()
-    marks = {"lanes-table": _lanes_table(), "lanes-factor": _lanes_factor(), **_worst()}
+    marks = {"lanes-table": _lanes_table(), "lanes-factor": _lanes_factor(), **_worst(), **_speed()}
     for mark, figures in marks.items():
         begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
         text = re.sub(f"{begin}.*?{end}", f"{begin}{figures}{end}", text, flags=re.DOTALL)
@@ -334,7 +336,6 @@ def _worst() -> dict[str, str]:
         "activation-cpu": f"{cpu['activation and first turn']:.0f} µs",
         "passivation-cpu": f"{cpu['passivation']:.0f} µs",
         "saves": f"{singletons['saves']['saves_per_second']:,}",
-        **_rates(read("throughput")["figures"]),
         **_steps(read("durable")),
     }
 
@@ -354,12 +355,64 @@ def _steps(found: dict[str, Any]) -> dict[str, str]:
     return marks
 
 
-def _rates(ways: dict[str, dict[str, Any]]) -> dict[str, str]:
-    sent, asked = ways["one-way"], ways["asked"]
-    return {
-        "throughput": f"{sent['per_second']:,} one-way, {asked['per_second']:,} asked",
-        "owner-cpu": f"{sent['owner_cpu_us']} µs",
-    }
+def _speed() -> dict[str, str]:
+    """The figures of what a message costs."""
+
+    def read(name: str) -> dict[str, Any]:
+        path = RESULTS / f"{name}.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+        return found
+
+    marks: dict[str, str] = {}
+    if ways := read("throughput").get("figures"):
+        sent, asked = ways["one-way"], ways["asked"]
+        marks["throughput"] = f"{sent['per_second']:,} one-way, {asked['per_second']:,} asked"
+        marks["owner-cpu"] = f"{sent['owner_cpu_us']} µs"
+    if peers := read("against_peers"):
+        best = f"{peers['ours_to_the_best']} × the best of them, {peers['best']}"
+        marks |= {"peers-factor": best, "peers-table": _peers_table(peers["figures"])}
+    if profile := read("profile"):
+        used, total = profile["cpu_us"], profile["cpu_us"]["all"]
+        marks["stages-sum"] = f"{used['sender']} + {used['Redis']} + {used['owner']} = {total} µs"
+        marks["stages-table"] = _stages_table(profile)
+    if flat := read("flat_cost").get("figures"):
+        shares = {title: one["share"] for title, one in flat.items() if one.get("judged") == "yes"}
+        slowest = min(shares, key=lambda title: shares[title])
+        marks["flat"] = f"at worst {shares[slowest]:.0%} ({slowest})"
+    if memory := read("memory"):
+        drained, active = memory["backlog"], memory["figures"]["active"]
+        marks["backlog"] = f"{drained['handled_per_second']:,}/s, at most {drained['runner_peak_mb']} MB"
+        marks["entity-bytes"] = (
+            f"{active['redis_bytes']:,} B in Redis, {active['runner_bytes']:,} B in the runner"
+        )
+    if crowd := read("crowd"):
+        marks["neighbour"] = f"{crowd['p99_times']} ×"
+    return marks
+
+
+def _peers_table(rows: dict[str, dict[str, Any]]) -> str:
+    lines = [
+        "| | messages a second | acknowledged | order | dedupe | state |",
+        "| --- |" + " --- |" * 5,
+    ]
+    for title, row in sorted(rows.items(), key=lambda one: -_number(one[1]["messages_per_second"])):
+        named = f"{title} {row.get('version', '')}".strip()
+        columns = [_figure(row["messages_per_second"])]
+        columns += [str(row.get(name, "")) for name in ("acknowledged", "order", "dedupe", "state")]
+        lines.append(f"| {named} | {' | '.join(columns)} |")
+    return "\n\n" + "\n".join(lines) + "\n\n"
+
+
+def _number(figure: object) -> float:
+    return float(figure) if isinstance(figure, (int, float)) else 0.0
+
+
+def _stages_table(profile: dict[str, Any]) -> str:
+    lines = ["| where | stage | µs |", "| --- | --- | --- |"]
+    for place, stages in profile["stages_us"].items():
+        lines.append(f"| **{place}** | | **{profile['cpu_us'][place]}** |")
+        lines += [f"| | {stage} | {used} |" for stage, used in stages.items()]
+    return "\n\n" + "\n".join(lines) + "\n\n"
 
 
 def _lanes() -> dict[str, Any]:

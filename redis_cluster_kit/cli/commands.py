@@ -6,19 +6,27 @@ no secrets, since only errors that hide them get here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from redis_cluster_kit.errors import ClusterError, KitError, PersistenceFailedError, redact
+from redis_cluster_kit.errors import ClusterError, Execution, KitError, PersistenceFailedError, redact
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PROBLEM = 1
 CANNOT = 2
 INTERRUPTED = 130
+
+_WHERE = {"redis": "RCK_REDIS or --redis", "database": "RCK_DATABASE or --database"}
+_IN_WORDS = (
+    (re.compile(r"Multiple exceptions: |\[Errno -?\d+\] |\b(ConnectionRefusedError|gaierror) "), ""),
+    (re.compile(r"Connect call failed \('([^']*)', (\d+)[^)]*\)"), r"nobody listens at \1 port \2"),
+    (re.compile(r"Connect call failed '([^']*)'"), r"nobody listens at \1"),
+)
 
 
 class CannotError(Exception):
@@ -42,10 +50,11 @@ class Command(click.Command):
             return ctx.exit(CANNOT)
 
     def _tell(self, ctx: click.Context, error: CannotError | KitError) -> None:
+        text = explain(error) + advise(error)
         if ctx.params.get("as_json"):
-            click.echo(msgspec.json.encode({"error": explain(error)}))
+            click.echo(msgspec.json.encode({"error": text}))
         else:
-            click.echo(f"rck {self.name}: {explain(error)}", err=True)
+            click.echo(f"{ctx.command_path}: {text}", err=True)
 
 
 def only(error: BaseException) -> BaseException:
@@ -59,10 +68,26 @@ def explain(error: BaseException) -> str:
     """Return a failure in the words of somebody at a terminal, without secrets."""
     if isinstance(error, PersistenceFailedError):
         store = "Redis" if error.store == "redis" else f"the {error.store}"
-        return redact(f"{store} cannot be used: {error.detail or error}")
+        return redact(f"{store} cannot be used: {_in_words(error.detail or str(error))}")
     if isinstance(error, ClusterError):
         return str(error)
     return redact(str(error))
+
+
+def advise(error: BaseException) -> str:
+    """Return what to do about a store that cannot be used; empty where the text says it already."""
+    if not isinstance(error, PersistenceFailedError) or error.store not in _WHERE:
+        return ""
+    if error.execution is not Execution.NOT_EXECUTED:
+        return ""
+    where = _WHERE[error.store]
+    return f"; is it running, and is {where} right?" if error.is_retryable else f"; correct {where}"
+
+
+def _in_words(text: str) -> str:
+    for pattern, words in _IN_WORDS:
+        text = pattern.sub(words, text)
+    return text
 
 
 def json_option(function: F) -> F:

@@ -65,10 +65,11 @@ async def _look_at(side: ClusterSide, type: str, id: str, group: str | None) -> 
         check_entity_id(id)
     except ValueError as error:
         raise CannotError(str(error)) from error
-    chosen = group or group_of(type, await read_members(side.lanes, side.keyspace))
+    chosen = group or group_of(type, await read_members(side.lanes, side.keyspace), "--group")
     count = side.standing.shard_counts.get(chosen)
     if count is None:
-        raise CannotError(f"this cluster has no shard group {chosen!r}")
+        known = ", ".join(sorted(side.standing.shard_counts))
+        raise CannotError(f"this cluster has no shard group {chosen!r}; it has {known}")
     shard = ShardId(chosen, shard_number(type, id, count))
     return await look_at_entity(side.lanes, side.keyspace, side.leases, shard, type, id)
 

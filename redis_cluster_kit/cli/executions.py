@@ -11,7 +11,7 @@ import click
 
 from redis_cluster_kit.identity import check_name
 from redis_cluster_kit.runtime import SetAsideExecutions
-from redis_cluster_kit.storage import Journal, SetAside, SingletonExecutions
+from redis_cluster_kit.storage import Journal, RecordStore, SetAside, SingletonExecutions
 
 from . import output
 from .commands import PROBLEM, CannotError, Command, confirm, database_options
@@ -107,6 +107,11 @@ def _with(database: str | None, namespace: str, ask: Callable[[SetAsideExecution
     async def run() -> T:
         async with make_database(url, read_settings()) as opened:
             await opened.prepare(create_tables=False)
+            if await RecordStore(opened, namespace).read(timeout=_TIMEOUT) is None:
+                raise CannotError(
+                    f"nobody has joined namespace {namespace!r} with this database yet; "
+                    "is RCK_NAMESPACE or --namespace right?"
+                )
             journal = Journal(opened, namespace)
             singletons = SingletonExecutions(opened, journal, namespace)
             try:

@@ -65,7 +65,7 @@ def _shown_place(
     try:
         if entity is not None:
             kind, _, id = entity.partition(":")
-            group = group_of(check_name("type", kind), members)
+            group = group_of(check_name("type", kind), members, "--shard")
             number = shard_number(kind, check_entity_id(id), counts[group])
             return Place(ShardId(group, number), {**names, "type": kind, "id": id})
         chosen = ShardId(min(counts, default="default"), 0) if shard is None else ShardId.parse(shard)
@@ -74,13 +74,18 @@ def _shown_place(
     return Place(chosen, names)
 
 
-def group_of(kind: str, members: Mapping[str, Member]) -> str:
+def group_of(kind: str, members: Mapping[str, Member], instead: str) -> str:
     """Return the shard group of a type, which only runners know."""
     for member in members.values():
         for group, types in member.serves.items():
             if kind in types:
                 return group
-    raise CannotError(f"no live runner serves {kind!r}: which group it is in is not known")
+    every = {one for member in members.values() for types in member.serves.values() for one in types}
+    served = sorted(one for one in every if "/" not in one)
+    raise CannotError(
+        f"no live runner serves {kind!r}, so its shard group is not known; "
+        f"served: {', '.join(served) or 'nothing'}; for others there is {instead}"
+    )
 
 
 def _show_commands(side: RedisSide, as_json: bool, place: Place) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = Sequence[object]
 
+_LAST = 20
+"""A last column that is broken into lines keeps this width."""
 _NUMBER = re.compile(r"[\d,.]+")
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -33,13 +35,29 @@ def show_json(value: Any) -> None:
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print rows in columns; numbers stand on the right."""
+    """Print rows in columns; numbers stand on the right. In a narrow terminal, a line for each cell."""
     if not is_terminal():
         click.echo("\n".join(plain_table(headings, rows)))
         return
     from rich.console import Console
 
-    Console().print(rich_table(headings, rows))
+    console = Console()
+    if fits(headings, rows, console.width):
+        console.print(rich_table(headings, rows))
+    else:
+        click.echo("\n\n".join("\n".join(record(headings, row)) for row in rows))
+
+
+def fits(headings: Sequence[str], rows: Sequence[Row], width: int) -> bool:
+    """Whether no column is broken but the last, which may be."""
+    widths = [max(len(str(cell)) for cell in column) for column in zip(headings, *rows, strict=True)]
+    return sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], _LAST) <= width
+
+
+def record(headings: Sequence[str], row: Row) -> list[str]:
+    """Return a row as lines, each a heading and its cell, so that what is long can still be copied."""
+    width = max(map(len, headings))
+    return [f"{heading:{width}}  {cell}" for heading, cell in zip(headings, row, strict=True)]
 
 
 def plain_table(headings: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -65,7 +83,8 @@ def rich_table(headings: Sequence[str], rows: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for place, heading in enumerate(headings):
         justify: Literal["left", "right"] = "right" if _is_numeric(rows, place) else "left"
-        table.add_column(heading, justify=justify, overflow="fold")
+        is_last = place == len(headings) - 1
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=not is_last)
     for row in rows:
         table.add_row(*(Text(str(cell), style=COLOURS.get(str(cell), "")) for cell in row))
     return table

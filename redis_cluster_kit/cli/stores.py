@@ -39,7 +39,10 @@ class RedisSide:
     def standing(self) -> ClusterRecord:
         """The record; `CannotError` if there is none."""
         if self.record is None:
-            raise CannotError(f"nobody has joined namespace {self.keyspace.namespace!r} at {self.url} yet")
+            raise CannotError(
+                f"nobody has joined namespace {self.keyspace.namespace!r} at {self.url} yet; "
+                "is RCK_NAMESPACE or --namespace right?"
+            )
         return self.record
 
 

@@ -322,8 +322,10 @@ class CronHost(TickRunner):
             with anyio.move_on_after(_LOOK_EVERY):
                 await self._moved.wait()
             self._moved.clear()
-            old = self.clock.now_ms() - HEARTBEAT_EVERY // _MS
-            for running in [one for one in self._running if one.beat_ms <= old]:
+            now = self.clock.now_ms()
+            old = now - HEARTBEAT_EVERY // _MS
+            # One after now: the clock was set back, and it would be long until that is old.
+            for running in [one for one in self._running if not old < one.beat_ms <= now]:
                 try:
                     await self.beat(running)
                 except (KitError, TimeoutError) as error:  # whose shard it is, its poll finds out

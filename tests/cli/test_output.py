@@ -32,6 +32,30 @@ def test_on_a_terminal() -> None:
     assert "twenty [bold]" in text  # what stands in a cell is no markup
 
 
+def test_a_narrow_terminal_gets_a_line_for_each_cell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An identifier that is broken in two cannot be copied; only the last column is ever broken."""
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "64")
+    id, error = "a" * 30, "what went wrong, in many words " * 3
+    output.show_table(("message", "count", "error"), [(id, 5, error)])
+    shown = capsys.readouterr().out
+    assert id in shown
+    assert max(map(len, shown.splitlines())) <= 64
+    monkeypatch.setenv("COLUMNS", "50")
+    output.show_table(("message", "count", "error"), [(id, 5, error), (id, 6, "-")])
+    assert capsys.readouterr().out.splitlines() == [
+        f"message  {id}",
+        "count    5",
+        f"error    {error}",
+        "",
+        f"message  {id}",
+        "count    6",
+        "error    -",
+    ]
+
+
 def test_which_one_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_table(HEADINGS, ROWS)
     assert capsys.readouterr().out.splitlines() == output.plain_table(HEADINGS, ROWS)

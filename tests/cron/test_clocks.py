@@ -212,20 +212,42 @@ async def test_a_cron_that_failed_here_and_is_well_elsewhere_is_reported_no_long
             assert not any("shaky" in reason for reason in (await failing.health()).reasons)
 
 
-async def test_rows_that_are_over_are_forgotten_and_dead_ones_kept(
-    make_cluster: MakeCluster, rows: Rows
+async def test_a_clock_that_is_set_ahead_is_noticed_and_makes_no_burst(
+    make_sqlite_cluster: MakeCluster,
 ) -> None:
-    long, time = Long(), MovableClock()
-    async with make_cluster(include=[long.registry]).with_clock(time) as cluster:
+    """Nobody tells the planner, which sleeps until the next instant it knows."""
+    ran: list[datetime] = []
+    registry = Registry()
+
+    @registry.cron("0 * * * *", name="hourly")
+    async def hourly(tick: Tick) -> None:
+        ran.append(tick.scheduled)
+
+    time = SetClock()
+    async with make_sqlite_cluster(include=[registry]).with_clock(time) as cluster:
         await until(lambda: planned(cluster), what="it is planned")
+        time.advance(timedelta(hours=5))
+        hour = time.utcnow().replace(minute=0, second=0, microsecond=0)
+        await until(lambda: ran, timeout=15, what="the last hour's")
+        (info,) = await cluster.crons.list()
+        assert ran == [hour] or ran[-1] == hour + timedelta(hours=1), "or it is a full hour just now"
+        assert len(ran) <= 2
+        assert info.next[0] == ran[-1] + timedelta(hours=1)
+
+
+async def test_a_tick_goes_on_saying_that_it_is_alive_when_the_clock_is_set_back(
+    make_sqlite_cluster: MakeCluster,
+) -> None:
+    long, time = Long(), SetClock()
+    async with make_sqlite_cluster(include=[long.registry]).with_clock(time) as cluster:
+        await cluster.crons.trigger("long")
+        await until(lambda: long.ticks, timeout=20, what="it runs")
+        (running,) = crons_of(cluster)._running
+        before = running.beat_ms
+        time.set_back(timedelta(hours=1))
+        await until(lambda: running.beat_ms < before, timeout=15, what="a heartbeat by the new time")
+        advance(cluster, time, timedelta(seconds=31))
+        again = running.beat_ms
+        await until(lambda: running.beat_ms >= again + 30_000, timeout=15, what="the next")
+        assert (await cluster.health()).ready
         long.end.set()
-        for _ in range(3):
-            await cluster.crons.trigger("long")
-        counted = crons_of(cluster).counters["long"]
-        await until(lambda: counted.executions == 3, timeout=20, what="three ticks")
-        sweeper = crons_of(cluster).sweeper
-        await sweeper.clean()
-        assert len(await rows("SELECT 1 FROM rck_cron_instant")) == 3
-        advance(cluster, time, timedelta(hours=7))
-        await sweeper.clean()
-        assert await rows("SELECT 1 FROM rck_cron_instant") == []

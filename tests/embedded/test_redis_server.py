@@ -20,7 +20,9 @@ from redis_cluster_kit.embedded import (
     ServerNotInstalledError,
     ServerStartError,
     find_binary,
+    redis_server,
 )
+from redis_cluster_kit.embedded.redis_server import valkey_binary
 
 
 def test_public_names_are_sorted_and_exist() -> None:
@@ -40,6 +42,24 @@ def test_tcp_server_answers_and_leaves_nothing(kind: str, request: pytest.Fixtur
     assert not psutil.pid_exists(pid)
     assert not folder.exists()
     server.stop()  # again: nothing happens
+
+
+@pytest.mark.parametrize("own", [None, "glibc.malloc.check=0"])
+def test_the_wheels_server_allocates_with_larger_caches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str | None
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if own is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+    noting = tmp_path / "noting"  # the server itself writes its title over its environment
+    noting.write_text(
+        f'#!/bin/sh\necho "[$GLIBC_TUNABLES]" >> {tmp_path}/seen\nexec {valkey_binary()} "$@"\n'
+    )
+    noting.chmod(0o755)
+    monkeypatch.setattr(redis_server, "valkey_binary", lambda: noting)
+    with RedisServer.start(), RedisServer.start(binary=noting):
+        seen = (tmp_path / "seen").read_text().splitlines()
+    assert seen == [f"[{own or redis_server.TUNABLES}]", f"[{own or ''}]"]
 
 
 def test_unix_socket_server_listens_on_no_port() -> None:
