@@ -32,6 +32,7 @@ FILLED = (
     "../README.md",
     "explanation/comparison.md",
     "explanation/dependencies.md",
+    "explanation/durable-steps.md",
     "explanation/performance.md",
     "how-to/capacity.md",
     "how-to/sizing.md",
@@ -335,7 +336,23 @@ def _worst() -> dict[str, str]:
         "activation-cpu": f"{cpu['activation and first turn']:.0f} µs",
         "passivation-cpu": f"{cpu['passivation']:.0f} µs",
         "saves": f"{singletons['saves']['saves_per_second']:,}",
+        **_steps(read("durable")),
     }
+
+
+def _steps(found: dict[str, Any]) -> dict[str, str]:
+    """What durable steps cost, by database."""
+    figures, marks = found["figures"], dict[str, str]()
+    for name in found["parked"]:
+        one, many = (
+            figures[f"{what}, {name}"] for what in ("one singleton", f"{found['entities']} entities")
+        )
+        database, parked = "postgres" if name == "PostgreSQL" else "sqlite", found["parked"][name]
+        marks[f"steps-one-{database}"] = f"{one['steps_per_second']:,}"
+        marks[f"steps-many-{database}"] = f"{many['steps_per_second']:,}"
+        marks[f"parked-redis-{database}"] = f"{parked['redis_bytes']:,}"
+        marks[f"parked-database-{database}"] = f"{parked['database_bytes']:,}"
+    return marks
 
 
 def _speed() -> dict[str, str]:
