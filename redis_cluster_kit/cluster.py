@@ -377,7 +377,9 @@ class Cluster(Registering):
     # Durable steps
 
     async def complete(self, token: str, value: object, /) -> bool:
-        """Resolve a deferred by its token; True if this call did, False if it had been resolved before.
+        """Resolve a deferred by its token, once.
+
+        True if this call did; False if it had been resolved before, or nothing can wait for it any more.
 
         `TokenRefusedError`: no token of this cluster. When this returns the database has it, also if nobody
         waits yet. A `PersistenceFailedError` leaves it open whether it is resolved: call again.

@@ -27,6 +27,7 @@ from redis_cluster_kit.embedded import (
 )
 from redis_cluster_kit.redis_access.keyspace import kind_of
 from redis_cluster_kit.testing import Proxy
+from redis_cluster_kit.testing.forking import ForkServer
 
 pytest_plugins = ["redis_cluster_kit.testing.pytest_plugin"]
 
@@ -74,6 +75,13 @@ def no_process_left() -> Iterator[None]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     assert not shown, f"processes left behind: {shown}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_children(no_process_left: None) -> Iterator[None]:
+    """Children of tests are forked: importing the kit for each would be much of what a run costs."""
+    with ForkServer():
+        yield
 
 
 def _describe(process: psutil.Process) -> str:

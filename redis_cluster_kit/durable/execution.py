@@ -7,7 +7,7 @@ becomes of its turn when it waits, is not known here.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Protocol
@@ -45,7 +45,7 @@ class Waits(Protocol):
 
     @property
     def parked(self) -> Parked | None: ...
-    def expect(self, due_ms: int, /) -> None: ...
+    def expecting(self, due_ms: int, /) -> AbstractContextManager[None]: ...
     async def until(self, due_ms: int, /) -> None: ...
     async def resolved(self, read: Callable[[], Awaitable[Resolution | None]], /) -> Resolution: ...
 
@@ -122,12 +122,15 @@ class Execution:
                 known = await self._record(Entry("sleep", name, input, codec.encode(ends)))
                 self._check_input(known, input)
             ends = codec.decode(known.value, int)
-        if ends - self._clock.now_ms() <= _IN_PLACE_MS:
-            await anyio.sleep(max(0, ends - self._clock.now_ms()) / 1000)
+        if (left := ends - self._clock.now_ms()) <= 0:
+            await anyio.lowlevel.checkpoint()
             return
-        self._waits.expect(ends)
-        await self._settle()
-        await self._waits.until(ends)
+        with self._waits.expecting(ends):
+            if left <= _IN_PLACE_MS:
+                await anyio.sleep(left / 1000)
+                return
+            await self._settle()
+            await self._waits.until(ends)
 
     def token(self, name: str, /) -> str:
         """Return the token of a deferred."""
@@ -142,9 +145,9 @@ class Execution:
             found = await self._deferreds.read(name)
         if found is None:
             self._awaited.add(name)
-            self._waits.expect(self._clock.now_ms() + self._settings.longest_wait // _MS)
-            await self._settle()
-            found = await self._waits.resolved(lambda: self._deferreds.read(name))
+            with self._waits.expecting(self._clock.now_ms() + self._settings.longest_wait // _MS):
+                await self._settle()
+                found = await self._waits.resolved(lambda: self._deferreds.read(name))
         if found.value is None:
             raise DeferredFailedError(name=name, text=found.failure or "")
         return _decoded(f"deferred {name!r}", found.value, type)

@@ -31,6 +31,9 @@ _LONGEST_TEXT = 2000
 Wake = Callable[[Waiting], Awaitable[bool]]
 """Wakes an execution; False: it runs at the moment, and may not have seen what came."""
 
+IsAlive = Callable[[Waiting], Awaitable[bool]]
+"""Whether an execution may still run, and so wait for something."""
+
 
 class Resolver:
     """Resolves the deferreds of one cluster."""
@@ -40,6 +43,7 @@ class Resolver:
         deferreds: Deferreds,
         tokens: DeferredTokens,
         wake: Wake,
+        is_alive: IsAlive,
         settings: DurableSettings,
         counters: DurableCounters,
         *,
@@ -48,12 +52,13 @@ class Resolver:
         self._deferreds = deferreds
         self._tokens = tokens
         self._wake = wake
+        self._is_alive = is_alive
         self._settings = settings
         self._counters = counters
         self._timeout = timeout
 
     async def complete(self, token: str, value: object) -> bool:
-        """Resolve by a value; False: it was resolved before."""
+        """Resolve by a value; False: it was resolved before, or what waited for it has ended."""
         try:
             encoded = encode(value, limit=self._settings.result_limit)
         except PayloadTooLargeError as error:
@@ -63,20 +68,29 @@ class Resolver:
         return await self._resolve(token, Resolution(encoded, None))
 
     async def fail(self, token: str, text: str) -> bool:
-        """Resolve by a failure; False: it was resolved before."""
+        """The same by a failure."""
         return await self._resolve(token, Resolution(None, str(text)[:_LONGEST_TEXT]))
 
     async def _resolve(self, token: str, resolution: Resolution) -> bool:
         place = self._tokens.read(token)
+        waiting = Waiting(place.subject, place.execution, place.shard)
+        if not await self._may_wait(waiting):
+            return False  # with it went the memory of who resolved it
         is_first = await self._deferreds.resolve(place, resolution, timeout=self._timeout)
         self._counters.deferreds_resolved += is_first
-        waiting = Waiting(place.subject, place.execution, place.shard)
         try:
             if await self._wake(waiting):
                 await self._deferreds.woken([waiting[:2]], timeout=self._timeout)
         except PersistenceFailedError as error:
             logger.warning("a deferred is resolved, and its waiter is woken later: %s", error)
         return is_first
+
+    async def _may_wait(self, waiting: Waiting) -> bool:
+        try:
+            return await self._is_alive(waiting)
+        except PersistenceFailedError as error:
+            logger.warning("a deferred is resolved without knowing whether anybody waits for it: %s", error)
+            return True
 
     async def watch(self) -> None:
         """Wake those whose wake-up was lost, for ever."""

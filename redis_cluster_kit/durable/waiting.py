@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import anyio
@@ -18,25 +19,30 @@ class ParkingWaits:
     """Of an entity's turn that runs alone: it is rolled back, and run again when the wait is over."""
 
     def __init__(self) -> None:
-        self._due_ms: int | None = None
+        self._due: list[int] = []
         self.parked: Parked | None = None
         """Set when the turn is to be parked, whatever its handler makes of that."""
 
-    def expect(self, due_ms: int, /) -> None:
-        """Note a wait: of several at once, the earliest wakes the turn."""
-        self._due_ms = due_ms if self._due_ms is None else min(self._due_ms, due_ms)
+    @contextmanager
+    def expecting(self, due_ms: int, /) -> Generator[None]:
+        """Note a wait while it lasts: of several at once, the earliest wakes the turn."""
+        self._due.append(due_ms)
+        try:
+            yield
+        finally:
+            self._due.remove(due_ms)
 
-    async def until(self, due_ms: int, /) -> None:
+    async def until(self, _: int, /) -> None:
         """Leave memory until then."""
-        raise self._park(due_ms)
+        raise self._park()
 
     async def resolved(self, _: Callable[[], Awaitable[Resolution | None]], /) -> Resolution:
         """Leave memory until somebody wakes the turn."""
-        raise self._park(None)
+        raise self._park()
 
-    def _park(self, due_ms: int | None) -> Parked:
-        earliest = [due for due in (self._due_ms, due_ms) if due is not None]
-        self.parked = Parked(min(earliest))
+    def _park(self) -> Parked:
+        if self.parked is None:  # what the first has ended are no waits any more
+            self.parked = Parked(min(self._due))
         return self.parked
 
 
@@ -96,8 +102,9 @@ class MemoryWaits:
         self._woken = woken
         self._ending = ending
 
-    def expect(self, due_ms: int, /) -> None:
+    def expecting(self, _: int, /) -> AbstractContextManager[None]:
         """Nothing to note: each wait is its own."""
+        return nullcontext()
 
     async def until(self, due_ms: int, /) -> None:
         """Wait until then, also if a test moves the clock."""

@@ -19,7 +19,9 @@ async def both_stores(folder: Path | None) -> AsyncGenerator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="rck-") as temporary:
         place = folder or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)
-        server = await anyio.to_thread.run_sync(lambda: RedisServer.start(folder=folder))
+        server = await anyio.to_thread.run_sync(
+            lambda: RedisServer.start(folder=folder, append_only=folder is not None, fsync="everysec")
+        )
         try:
             yield server.url, f"sqlite+aiosqlite:///{place / 'cluster.db'}"
         finally:

@@ -6,10 +6,12 @@ from .counters import LATENCY_BUCKETS, RuntimeCounters
 from .cron_counters import CronCounters
 from .cron_view import CronInfo, Crons
 from .crons import CronHost
-from .executions import Executions, SetAsideExecutions, Stores
+from .execution_stores import Stores
+from .executions import Executions
 from .host import EntityHost
 from .leader import SingletonHealth
 from .leader_notes import STALE_AFTER, metadata_of
+from .set_aside import SetAsideExecutions
 from .singleton_counters import DURATION_BUCKETS, SingletonCounters
 from .singleton_view import SingletonView
 from .singletons import SingletonHost, singleton_shard

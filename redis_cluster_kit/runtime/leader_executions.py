@@ -20,7 +20,8 @@ from redis_cluster_kit.errors import (
 from redis_cluster_kit.ownership import OwnedShard
 from redis_cluster_kit.storage import Entry, Place, Round
 
-from .executions import SINGLETON, Executions
+from .execution_stores import SINGLETON
+from .executions import Executions
 
 logger = logging.getLogger(__name__)
 

@@ -55,7 +55,7 @@ from redis_cluster_kit.telemetry import TRACING
 from .backoff import pause_after
 from .commit import CLAIM_NOTHING, Committed, StateWrite
 from .error_texts import error_text, outward, traceback_text
-from .executions import execution_of
+from .execution_stores import execution_of
 from .in_hand import Leaving, LeftParked, Withdrawal, pause
 from .state import LiveState
 

@@ -77,8 +77,9 @@ SELECT count(*) FROM rck_execution WHERE namespace = :namespace AND aside_at IS 
 
 _OPEN_NOW = Statement("""
 SELECT coalesce((SELECT version FROM rck_singleton_state WHERE namespace = :namespace AND name = :name), 0)
-    AS version, r.number, r.adopted, r.adopted_for
-FROM rck_singleton_round AS r WHERE r.namespace = :namespace AND r.name = :name
+    AS version, coalesce(r.number, 0) AS number, r.adopted, r.adopted_for
+FROM (SELECT 1 AS one) AS always
+LEFT JOIN rck_singleton_round AS r ON r.namespace = :namespace AND r.name = :name
 """)
 
 _IS_OPEN = Statement("""
@@ -353,14 +354,12 @@ class SingletonExecutions:
 
         return await self._database.read(work, timeout=timeout)
 
-    async def open_now(self, name: str, *, timeout: float) -> str | None:
-        """Return the execution that is open; None if the singleton has never made a durable call."""
+    async def open_now(self, name: str, *, timeout: float) -> str:
+        """Return the execution that is open, or will be with the next durable call."""
         now = _OPEN_NOW.on(self._database.dialect)
 
-        def work(connection: Connection) -> str | None:
-            row = connection.execute(now, self._named(name)).one_or_none()
-            if row is None:
-                return None
+        def work(connection: Connection) -> str:
+            row = connection.execute(now, self._named(name)).one()
             return Round(row.number, row.adopted, row.adopted_for).execution(row.version)
 
         return await self._database.read(work, timeout=timeout)

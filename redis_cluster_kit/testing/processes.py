@@ -16,11 +16,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from redis_cluster_kit.clock import Clock
 
+if TYPE_CHECKING:
+    from .forking import ForkedProcess, ForkServer
+
 T = TypeVar("T")
+Started: TypeAlias = "asyncio.subprocess.Process | ForkedProcess"
+
+forking: list[ForkServer] = []
+"""Where children may come from that are not started anew."""
 
 _TAIL = 60
 _POLL = 0.002
@@ -113,7 +120,7 @@ class ChildProcess:
         self._news = asyncio.Condition()
         self._silent = False
         self._readers: list[asyncio.Task[None]] = []
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Started | None = None
         self._exit_expected = False
 
     @property
@@ -206,17 +213,7 @@ class ChildProcess:
         return code
 
     async def __aenter__(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-X", "faulthandler", "-P", "-c", _WAY_IN),
-            str(os.getpid()),
-            *self._arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._env,
-            cwd=self._cwd,
-            limit=_LIMIT,
-        )
+        self._process = await self._start()
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._readers = [
@@ -235,11 +232,29 @@ class ChildProcess:
         await self._read_to_the_end(self._readers)
         if self._running.stdin is not None:
             self._running.stdin.close()
+        if not isinstance(self._running, asyncio.subprocess.Process):
+            self._running.close()
         if crashed and kind is None:
             raise self._exited("to live to the end of its block")
 
+    async def _start(self) -> Started:
+        for server in forking:
+            if server.may(self._env):
+                return await server.start(self._arguments, self._env, self._cwd, _LIMIT)
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-X", "faulthandler", "-P", "-c", _WAY_IN),
+            str(os.getpid()),
+            *self._arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._env,
+            cwd=self._cwd,
+            limit=_LIMIT,
+        )
+
     @property
-    def _running(self) -> asyncio.subprocess.Process:
+    def _running(self) -> Started:
         if self._process is None:
             raise RuntimeError(f"the child {self.name!r} is not started: use `async with`")
         return self._process

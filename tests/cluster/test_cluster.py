@@ -270,3 +270,16 @@ async def test_an_embedded_cluster_with_a_folder_goes_on_where_it_was(tmp_path: 
             await owns(cluster, 12)
             ids.add(cluster.generate_id())
     assert len(ids) == 2
+
+
+class Visits(Entity[list[int]], name="visits"):
+    @rpc
+    async def count(self) -> int:
+        self.state.append(1)
+        return len(self.state)
+
+
+async def test_an_embedded_cluster_with_a_folder_keeps_what_its_redis_holds(tmp_path: Any) -> None:
+    for expected in (1, 2):
+        async with Cluster.embedded(tmp_path / "kept", settings=quick(), entities=[Visits]) as cluster:
+            assert await cluster.entity(Visits, "a").count() == expected

@@ -56,7 +56,7 @@ def advance(cluster: Cluster, clock: MovableClock, by: timedelta) -> None:
     host.clock_moved()
 
 
-async def test_a_clock_that_is_set_back_repeats_no_instant(make_cluster: MakeCluster, rows: Rows) -> None:
+async def test_a_clock_that_is_set_back_repeats_no_instant(make_sqlite_cluster: MakeCluster) -> None:
     ran: list[datetime] = []
     registry = Registry()
 
@@ -65,10 +65,10 @@ async def test_a_clock_that_is_set_back_repeats_no_instant(make_cluster: MakeClu
         ran.append(tick.scheduled)
 
     time = SetClock()
-    async with make_cluster(include=[registry]).with_clock(time) as cluster:
+    async with make_sqlite_cluster(include=[registry]).with_clock(time) as cluster:
         await until(lambda: len(ran) >= 2, timeout=20, what="ticks")
         before = time.utcnow()
-        time.set_back(timedelta(seconds=4))
+        time.set_back(timedelta(seconds=2))
         await until(lambda: time.utcnow() > before, timeout=20, what="the time is where it was")
         passed = len(ran)
         await until(lambda: len(ran) >= passed + 2, timeout=20, what="ticks again")
@@ -76,10 +76,11 @@ async def test_a_clock_that_is_set_back_repeats_no_instant(make_cluster: MakeClu
     instants = sorted(ran)
     assert len(set(instants)) == len(instants)
     assert instants[-1] - instants[0] == timedelta(seconds=len(instants) - 1), "none is missing either"
-    assert len(await rows("SELECT 1 FROM rck_cron_instant")) >= len(instants)
 
 
-async def test_a_clock_that_jumps_ahead_and_back_under_another_planner(make_cluster: MakeCluster) -> None:
+async def test_a_clock_that_jumps_ahead_and_back_under_another_planner(
+    make_sqlite_cluster: MakeCluster,
+) -> None:
     """What was planned under the wrong time stays planned: the next runner begins after it."""
     ran: list[datetime] = []
     registry = Registry()
@@ -89,10 +90,10 @@ async def test_a_clock_that_jumps_ahead_and_back_under_another_planner(make_clus
         ran.append(tick.scheduled)
 
     ahead = SetClock()
-    ahead.advance(timedelta(seconds=5))
-    async with make_cluster(include=[registry]).with_clock(ahead):
+    ahead.advance(timedelta(seconds=3))
+    async with make_sqlite_cluster(include=[registry]).with_clock(ahead):
         await until(lambda: len(ran) >= 2, timeout=20, what="ticks of a time to come")
-    async with make_cluster(include=[registry]):
+    async with make_sqlite_cluster(include=[registry]):
         number = len(ran)
         await until(lambda: len(ran) >= number + 2, timeout=20, what="ticks when the time has come")
     assert ran == sorted(set(ran))
@@ -120,11 +121,11 @@ async def test_a_tick_notes_every_30_seconds_that_it_is_alive(make_cluster: Make
 
 
 async def test_without_a_heartbeat_for_a_minute_a_tick_is_stale_and_the_runner_not_ready(
-    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+    make_sqlite_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long, time = Long(), MovableClock()
     with quiet("redis_cluster_kit.runtime.crons"):
-        async with make_cluster(include=[long.registry]).with_clock(time) as cluster:
+        async with make_sqlite_cluster(include=[long.registry]).with_clock(time) as cluster:
             await cluster.crons.trigger("long")
             await until(lambda: long.ticks, timeout=20, what="it runs")
             away = Away(monkeypatch, SqlTicks, "beat")
@@ -159,13 +160,13 @@ async def test_a_tick_whose_shard_has_another_owner_hears_so(make_cluster: MakeC
 
 
 async def test_a_runner_that_cannot_plan_is_not_ready(
-    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+    make_sqlite_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("redis_cluster_kit.runtime.crons._LONGEST_SILENCE", 0.5)
     long = Long()
     away = Away(monkeypatch, SqlCrons, "register")
     with quiet("redis_cluster_kit.runtime.cron_planner"):
-        async with make_cluster(include=[long.registry]) as cluster:
+        async with make_sqlite_cluster(include=[long.registry]) as cluster:
             await until(lambda: away.refused, timeout=20, what="it cannot be registered")
             await until(lambda: crons_of(cluster).trouble, what="it has lasted for too long")
             report = await cluster.health()

@@ -21,6 +21,7 @@ from redis_cluster_kit import (
 )
 from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.runtime import EntityHost, Executions
+from redis_cluster_kit.runtime.forgetting import Forgetting
 
 from .flows import WORLD
 
@@ -93,6 +94,12 @@ def host_of(cluster: Cluster) -> EntityHost:
 
 def executions_of(cluster: Cluster) -> Executions:
     return cluster.joined_runner().executions
+
+
+def forgetting_of(cluster: Cluster) -> Forgetting:
+    forgetting = executions_of(cluster).forgetting
+    assert forgetting is not None
+    return forgetting
 
 
 def residents(cluster: Cluster) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import msgspec
 
 from redis_cluster_kit import Entity, Retry, current, rpc
@@ -46,6 +47,17 @@ async def charge(order: str, amount: int) -> Charge:
     return Charge(order, amount)
 
 
+async def charge_in_cents(order: str, amount: int) -> int:
+    WORLD.note(("charge", order, amount * 100))
+    return amount * 100
+
+
+async def look_around() -> list[str]:
+    """Say where a step runs."""
+    here = current()
+    return [here.entity_type or "", here.entity_id or "", str(here.attempt), here.runner_id or ""]
+
+
 def ship(order: str) -> str:
     WORLD.note(("ship", order))
     return f"parcel-{order}"
@@ -71,6 +83,30 @@ class Order(Entity[Flow], name="order", retry=QUICKLY, mailbox_capacity=2000):
         return attempt
 
     @rpc
+    async def pay_twice(self, first: int, second: int) -> int:
+        await self.step("charge", charge, self.id, first)
+        return (await self.step("charge", charge, self.id, second)).amount
+
+    @rpc
+    async def changed_result(self) -> int:
+        """The step's function returns another type from its second run on: as after a deploy."""
+        if current().attempt == 1:
+            await self.step("charge", charge, self.id, 1)
+            raise ValueError("not yet")
+        return await self.step("charge", charge_in_cents, self.id, 1)
+
+    @rpc
+    async def look_around(self) -> list[str]:
+        return await self.step("look", look_around)
+
+    @rpc
+    async def nested(self) -> int:
+        async def outer() -> int:
+            return await self.step("inner", len, "abc")
+
+        return await self.step("outer", outer)
+
+    @rpc
     async def approve(self, days: float = 30) -> bool:
         await self.step("charge", charge, self.id, 1)
         approval = self.deferred("approval", bool)
@@ -89,6 +125,28 @@ class Order(Entity[Flow], name="order", retry=QUICKLY, mailbox_capacity=2000):
             WORLD.note("swallowed")
         await self.step("ship", ship, self.id)
         return current().attempt
+
+    @rpc
+    async def nap_days(self, days: int) -> int:
+        for _ in range(days):
+            await self.sleep(timedelta(days=1))
+        return days
+
+    @rpc
+    async def urge(self, seconds: float) -> str:
+        """Wait for an answer, and urge once while there is none."""
+        answer = self.deferred("answer", str)
+        WORLD.tokens.append(answer.token)
+
+        async def urge() -> None:
+            await self.sleep(timedelta(seconds=seconds))
+            await self.step("urge", ship, "urged")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(urge)
+            found = await answer
+            tasks.cancel_scope.cancel()
+        return found
 
     @rpc
     async def note(self, text: str) -> list[str]:

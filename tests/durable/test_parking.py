@@ -53,6 +53,17 @@ async def test_what_comes_behind_a_parked_message_waits_in_order(make_cluster: M
         assert await notes[-1].result(timeout=5) == ["approved: True, attempt 1", *"01234"]
 
 
+async def test_what_has_ended_takes_no_answer_any_more(make_cluster: MakeCluster, rows: Rows) -> None:
+    async with make_cluster(Order) as cluster:
+        receipt = await cluster.entity(Order, "a").approve.send()
+        await is_parked(cluster)
+        assert await cluster.complete(WORLD.tokens[0], True)
+        assert await receipt.result(timeout=5) is True
+        await until(lambda: rows.count("rck_deferred") == 0, what="nobody remembers who resolved it")
+        assert await cluster.complete(WORLD.tokens[0], False) is False
+        assert await cluster.fail(WORLD.tokens[0], "too late") is False
+
+
 async def test_a_failed_deferred_raises_what_was_said(make_cluster: MakeCluster) -> None:
     async with make_cluster(Order) as cluster:
         asking = asyncio.create_task(cluster.entity(Order, "a").approve())
@@ -116,6 +127,19 @@ async def test_short_sleeps_stay_in_memory_and_longer_ones_come_back_in_time(
         assert executions_of(cluster).counters.parks == 0
         assert await cluster.entity(Order, "b").nap(1.3) == 1
         assert executions_of(cluster).counters.parks == 1
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1.4])
+async def test_a_sleep_beside_a_deferred_ends_in_time(make_cluster: MakeCluster, seconds: float) -> None:
+    """The turn leaves memory for both: the earlier one brings it back, also one that is too short to."""
+    async with make_cluster(Order) as cluster:
+        asking = asyncio.create_task(cluster.entity(Order, "a").urge(seconds))
+        await until(lambda: ("ship", "urged") in WORLD.effects, timeout=6, what="urged")
+        await is_parked(cluster)
+        assert executions_of(cluster).counters.parks <= 3
+        assert await cluster.complete(WORLD.tokens[0], "yes")
+        assert await asking == "yes"
+        assert WORLD.effects == [("ship", "urged")]
 
 
 async def test_thousands_wait_in_no_memory_and_all_come_back(make_cluster: MakeCluster) -> None:

@@ -11,7 +11,7 @@ from redis_cluster_kit import Registry, SingletonContext
 from redis_cluster_kit.runtime import Executions
 from redis_cluster_kit.testing import until
 
-from .conftest import MakeCluster, Rows, executions_of
+from .conftest import MakeCluster, Rows, forgetting_of
 from .flows import WORLD, Order
 from .test_parking import is_parked
 from .test_singletons import Notes, Progress, registry
@@ -32,7 +32,7 @@ async def test_a_parked_turn_keeps_its_journal_beyond_the_retention(
         receipt = await cluster.entity(Order, "a").approve.send()
         await is_parked(cluster)
         rows(PASSED)
-        assert await executions_of(cluster).clean_once() == 1
+        assert await forgetting_of(cluster).clean_once() == 1
         assert rows("SELECT count(*) FROM rck_execution WHERE keep_until > 0") == [(1,)]
         assert rows.count("rck_step") == 1
         await cluster.complete(WORLD.tokens[0], True)
@@ -51,11 +51,11 @@ async def test_what_crashes_left_behind_goes_in_batches(make_cluster: MakeCluste
                 f" keep_until, failures) SELECT namespace, subject, execution || '{number}', shard_group,"
                 " shard, opened_at, 0, 0 FROM rck_execution ORDER BY execution LIMIT 1"
             )
-        executions = executions_of(cluster)
-        assert [await executions.clean_once() for _ in range(4)] == [100, 100, 50, 0]
+        forgetting = forgetting_of(cluster)
+        assert [await forgetting.clean_once() for _ in range(4)] == [100, 100, 50, 0]
         assert rows.count("rck_execution") == 3  # their retention has not passed
         rows(PASSED)
-        assert await executions.clean_once() == 3
+        assert await forgetting.clean_once() == 3
         assert rows.count("rck_execution") == rows.count("rck_step") == 0
 
 
@@ -66,14 +66,15 @@ async def test_deferreds_that_belong_to_nothing_go_too(make_cluster: MakeCluster
         assert await cluster.complete(WORLD.tokens[0], True)
         await receipt.result(timeout=5)
         await until(lambda: rows.count("rck_deferred") == 0, what="it went with its execution")
-        assert await cluster.complete(WORLD.tokens[0], True)  # nobody remembers that it was resolved
-        names = ", ".join(f"('late {number}')" for number in range(150))
-        rows(
-            "INSERT INTO rck_deferred SELECT namespace, subject, execution, n.column1, shard_group, shard,"
-            f" value, failure, 0, 1 FROM rck_deferred, (VALUES {names}) AS n"
-        )
-        assert [await executions_of(cluster).clean_once() for _ in range(2)] == [100, 50]
-        assert rows.count("rck_deferred") == 1  # resolved just now
+        assert not await cluster.complete(WORLD.tokens[0], True)
+        for number in range(151):  # as if their executions had ended while they were resolved
+            resolved_at = 0 if number else "strftime('%s') * 1000"
+            rows(
+                f"INSERT INTO rck_deferred SELECT namespace, 'e:order:a', '0', 'late {number}', 'default', 0,"
+                f" x'c3', NULL, {resolved_at}, 1 FROM rck_secret"
+            )
+        assert [await forgetting_of(cluster).clean_once() for _ in range(2)] == [100, 50]
+        assert rows("SELECT name FROM rck_deferred") == [("late 0",)]  # resolved just now
 
 
 @pytest.mark.usefixtures("nothing_is_deleted_behind_them")
@@ -90,7 +91,7 @@ async def test_of_a_singleton_only_the_open_execution_is_kept(make_cluster: Make
     async with make_cluster(include=[registry(coordinator)]) as cluster:
         await until(lambda: rows.count("rck_step") == 4, what="the fourth is open")
         rows(PASSED)
-        assert await executions_of(cluster).clean_once() == 4
+        assert await forgetting_of(cluster).clean_once() == 4
         assert rows("SELECT execution FROM rck_execution") == [("3.0",)]
         assert rows("SELECT execution FROM rck_step") == [("3.0",)]
 

@@ -281,6 +281,31 @@ async def test_a_deferred_of_a_singleton_is_resolved_from_outside(make_cluster: 
         await until(lambda: answers == [42], what="the answer")
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["its first call", "after a step"])
+async def test_a_deferred_is_resolved_before_anybody_waits(make_cluster: MakeCluster, first: bool) -> None:
+    """Also where nothing of the execution is recorded yet; and never after it has ended."""
+    resolved: list[bool] = []
+    tokens: list[str] = []
+    done = anyio.Event()
+
+    async def coordinator(ctx: SingletonContext[Progress]) -> None:
+        if not first:
+            await ctx.step("any", abs, 1)
+        answer = ctx.deferred("answer", int)
+        tokens.append(answer.token)
+        resolved.append(await ctx.cluster.complete(answer.token, 42))
+        resolved.append(await ctx.cluster.complete(answer.token, 43))
+        assert await answer == 42
+        await ctx.update(last=42)
+        done.set()
+
+    async with make_cluster(include=[registry(coordinator)]) as cluster:
+        with anyio.fail_after(10):
+            await done.wait()
+        assert resolved == [True, False]
+        assert not await cluster.complete(tokens[0], 44)
+
+
 async def test_a_singleton_without_durable_calls_pays_nothing(make_cluster: MakeCluster, rows: Rows) -> None:
     async def coordinator(ctx: SingletonContext[Progress]) -> None:
         async for _ in ctx.every(EVERY):

@@ -49,6 +49,8 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
+            preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - it only sets a signal, and takes no lock
         )
         self._reading = threading.Thread(target=self._read, args=(self.running,))
         self._reading.start()
@@ -80,8 +82,13 @@ class Terminal:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.ended()
         if self.running is not None:
-            self.running.kill()
+            os.killpg(self.running.pid, signal.SIGKILL)  # with what it has started
             self.ended()
+
+
+def _hear_ctrl_c() -> None:
+    """Begin as in a terminal: who runs these tests in the background ignores Ctrl-C, and hands that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Play:

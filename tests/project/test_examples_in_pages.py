@@ -18,6 +18,7 @@ SHOWN = {
     "docs/how-to/entities.md": 2,
     "docs/how-to/singleton.md": 1,
     "docs/how-to/cron.md": 1,
+    "docs/how-to/durable-steps.md": 1,
     "docs/how-to/tls-and-acl.md": 1,
     "docs/how-to/upgrade.md": 1,
     "docs/how-to/dead-letters.md": 1,

@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
-BLOCK = re.compile(r'^```python title="([a-z_]+\.py)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r'^```(?:python|ini) title="([a-z_]+\.(?:py|ini))"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize(("page", "expected"), [("fault-tests.md", 6), ("test-entities.md", 8)])
 def test_every_example_runs(page: str, expected: int, tmp_path: Path) -> None:
-    files = BLOCK.findall((FOLDER / page).read_text())
-    for name, text in files:
+    files = dict(BLOCK.findall((FOLDER / page).read_text()))
+    files["pytest.ini"] = dict(BLOCK.findall((FOLDER / "test-entities.md").read_text()))["pytest.ini"]
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
-    tests = sum(text.count("def test_") for _, text in files)
+    tests = sum(text.count("def test_") for text in files.values())
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey"]
     done = subprocess.run(
-        [*command, "-W", "error", "-o", "anyio_mode=auto", "--rootdir", str(tmp_path), str(tmp_path)],
+        [*command, "-W", "error", "--rootdir", str(tmp_path), str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
@@ -59,6 +60,17 @@ async def test_a_stopped_pod_hands_its_shards_over(pods: Pods) -> None:
     await pods.stop(0)
     assert await pods[0].entity(Account, "alice").deposit(1) == 2
     await pods.settle()
+
+
+async def test_three_pods_are_up_soon() -> None:
+    """In a few hundred milliseconds; the best of three, for a busy machine may take ten times as long."""
+    seconds: list[float] = []
+    for _ in range(3):
+        began = time.monotonic()
+        async with local_cluster(pods=3, entities=[Account]) as pods:
+            seconds.append(time.monotonic() - began)
+            assert len(pods) == 3
+    assert min(seconds) < 2.0, seconds
 
 
 async def test_settings_are_the_tests_own() -> None:

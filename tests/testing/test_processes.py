@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from redis_cluster_kit.clock import Clock
-from redis_cluster_kit.testing import ChildExitedError, ChildProcess, NoEventError, until
+from redis_cluster_kit.testing import ChildExitedError, ChildProcess, NoEventError, processes, until
+from redis_cluster_kit.testing.forking import ForkServer
 from redis_cluster_kit.testing.processes import process_state
 
 TICKS = """
@@ -64,6 +67,17 @@ if __name__ == "__main__":
     except ValueError as error:
         emit("refused", text=str(error))
 """
+
+
+@pytest.fixture(params=["started", "forked"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Children that are started anew, and such as are forked: nobody can tell them apart."""
+    monkeypatch.setattr(processes, "forking", [])
+    if request.param == "started":
+        yield request.param
+    else:
+        with ForkServer():
+            yield request.param
 
 
 @pytest.fixture
@@ -194,3 +208,36 @@ async def test_the_environment_is_the_tests_choice(tmp_path: Path) -> None:
         assert (event["seed"], event["cwd"]) == ("5", str(tmp_path))
         assert str(first) in event["path"]
         await child.wait()
+
+
+def is_forked(pid: int) -> bool:
+    return b"import serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+async def test_which_children_are_forked(script: str, way: str, tmp_path: Path) -> None:
+    async with (
+        ChildProcess(f"{script}:ticks") as child,
+        ChildProcess(f"{script}:ticks", pythonpath=[tmp_path]) as other_kit,
+        ChildProcess(f"{script}:ticks", env={"PYTHONHASHSEED": "1"}) as other_python,
+    ):
+        for each in (child, other_kit, other_python):
+            await each.wait_for("tick")
+            assert psutil.Process(each.pid).ppid() == os.getpid()
+        assert is_forked(child.pid) == (way == "forked")
+        assert not is_forked(other_kit.pid)
+        assert not is_forked(other_python.pid)
+
+
+async def test_forked_children_share_no_randomness(tmp_path: Path) -> None:
+    script = tmp_path / "draws.py"
+    script.write_text(
+        "import random, uuid\nfrom redis_cluster_kit.testing import emit\n"
+        "emit('drawn', number=random.random(), id=str(uuid.uuid4()))\n"
+    )
+    seen = set()
+    for _ in range(3):
+        async with ChildProcess(str(script)) as child:
+            drawn = await child.wait_for("drawn")
+            seen |= {drawn["number"], drawn["id"]}
+            assert await child.wait() == 0
+    assert len(seen) == 6

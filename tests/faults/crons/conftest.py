@@ -90,6 +90,10 @@ class Pods:
             found = await database.read(lambda c: c.execute(query).all(), timeout=5)
         return {datetime.fromtimestamp(row.scheduled / 1000, UTC).isoformat(): row.status for row in found}
 
+    async def nothing_pending(self) -> bool:
+        """Whether every instant that was planned is over."""
+        return "pending" not in (await self.rows()).values()
+
     async def check(self, *, each: bool = True) -> int:
         """See that each instant had one tick; return how many there were.
 

@@ -114,11 +114,14 @@ class Crew:
     # Facts
 
     def owned(self, name: str) -> dict[str, int]:
-        """What a runner owned at its last pulse, with its fences."""
+        """What a runner owned at its last pulse and has not lost since, with its fences."""
+        lost: set[str] = set()
         for event in reversed(self.children[name].events):
-            if event.name == "pulse":
+            if event.name == "lost":
+                lost.add(event["shard"])
+            elif event.name == "pulse":
                 owned: dict[str, int] = event["owned"]
-                return owned
+                return {shard: fence for shard, fence in owned.items() if shard not in lost}
         return {}
 
     def owner(self, shard: str) -> str | None:

@@ -1,1 +1,0 @@
-"""Durable steps whose runners are killed, stopped and made wrong."""
