@@ -7,7 +7,7 @@ half of a runner's time went there. Nothing is frozen and nothing switched off: 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 _YOUNG, _OLD = 20, 10
@@ -17,7 +17,7 @@ _before = (0, 0, 0)
 
 
 @contextmanager
-def rarer_collections(threshold: int) -> Iterator[None]:
+def rarer_collections(threshold: int) -> Generator[None]:
     """Look after `threshold` objects, until the last cluster that asked for it has left.
 
     A collector that is switched off, or looks less often anyway, is left alone; so is one that somebody else
