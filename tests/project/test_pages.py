@@ -27,7 +27,9 @@ def _generate() -> dict[str, str]:
     assert spec is not None
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS)
+        spec.loader.exec_module(module)
     pages: dict[str, str] = module.pages()
     return pages
 
