@@ -16,6 +16,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,11 @@ def main(target: str, descriptor: int, parent: int) -> int:
     except CannotError as error:
         tell(event="refused", why=explain(error))
         return POINTLESS
+    except Exception as error:  # noqa: BLE001 - it is the app's own, whatever it is: told, and not tried again
+        _show_theirs(error)
+        first = str(error).partition("\n")[0]
+        tell(event="refused", why=f"{target!r} cannot be loaded: {type(error).__name__}: {first}")
+        return POINTLESS
     if not logging.getLogger().handlers:  # the app has not said how it wants to log
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -88,6 +94,17 @@ def main(target: str, descriptor: int, parent: int) -> int:
         tell(event="failed", why=explain(error))
         return FAILED
     return 0
+
+
+def _show_theirs(error: Exception) -> None:
+    """Print what the app raised, without the frames that only lead there."""
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack[:] = [frame for frame in shown.stack if not _leads_there(frame.filename)]
+    print("".join(shown.format()), end="", file=sys.stderr, flush=True)
+
+
+def _leads_there(file: str) -> bool:
+    return file == __file__ or file.startswith("<frozen ") or file == importlib.__file__
 
 
 def _stop_with(parent: int) -> None:

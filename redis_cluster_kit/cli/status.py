@@ -51,12 +51,19 @@ async def _watch(redis: str | None, namespace: str, as_json: bool, every: float)
 async def _watch_live(side: ClusterSide, snapshot: Snapshot, every: float) -> None:
     from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
+    trouble: list[str] = []
     with Live(auto_refresh=False) as live:
         while True:
             table = output.rich_table(HEADINGS, rows(snapshot))
-            live.update(Group(headline(side, snapshot), table, *remarks(snapshot)), refresh=True)
-            snapshot = await _next_look(side, every)
+            picture = Group(Text(headline(side, snapshot)), table, *map(Text, remarks(snapshot) + trouble))
+            live.update(picture, refresh=True)
+            await anyio.sleep(every)
+            try:
+                snapshot, trouble = await side.look(), []
+            except PersistenceFailedError as error:
+                trouble = [f"this was seen last; {explain(error)}"]
 
 
 async def _next_look(side: ClusterSide, every: float) -> Snapshot:

@@ -200,10 +200,12 @@ async def test_it_is_refused_once_and_for_all_processes(rck: Rck, app_folder: Pa
 async def test_an_app_that_breaks_shows_its_traceback(rck: Rck, app_folder: Path) -> None:
     (app_folder / "broken.py").write_text("import nowhere_to_be_found\n")
     with running(rck, app_folder, "broken:cluster") as run:
-        await run.wait_for("crashed")
-        await until(lambda: "nowhere_to_be_found" in run.errors, what="the traceback")
-        run.process.send_signal(signal.SIGTERM)
-        assert await run.end() == 0
+        (told,) = await run.wait_for("refused")
+        assert "'broken:cluster' cannot be loaded: ModuleNotFoundError" in told["text"]
+        assert await run.end() == 2
+        assert "nowhere_to_be_found" in run.errors
+        assert "broken.py" in run.errors
+        assert "importlib" not in run.errors
 
 
 async def test_one_that_ends_by_itself_is_not_started_again(rck: Rck, app_folder: Path) -> None:
@@ -275,7 +277,9 @@ async def test_reload(rck: Rck, app_folder: Path) -> None:
     with running(rck, app_folder, "app:cluster", "--reload") as run:
         (first,) = await run.wait_for("joined")
         (app_folder / "app.py").write_text("this is no Python")
-        await run.wait_for("crashed")
+        (crashed,) = await run.wait_for("crashed")
+        assert "SyntaxError" in crashed["text"]
+        assert "starts again when a file changes" in crashed["text"]
         (app_folder / "app.py").write_text("cluster = 'none'\n")
         await until(
             lambda: any("not a Cluster" in one["text"] for one in run.told("crashed")), timeout=PATIENCE

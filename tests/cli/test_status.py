@@ -190,3 +190,23 @@ async def test_watching_on_a_terminal(rck: Rck) -> None:
         assert "\x1b[" in terminal.seen
         assert "Traceback" not in terminal.seen
         assert process.returncode == 130
+
+
+async def test_watching_on_a_terminal_goes_on_while_redis_is_away(
+    private_valkey: RedisServer, rck: Rck
+) -> None:
+    rck.variables["RCK_REDIS"] = private_valkey.url
+    async with joined(rck) as cluster:
+        with in_terminal(rck, "status", "--watch", "--every", "0.1") as (process, terminal):
+            await until(lambda: cluster.runner_id in terminal.read(), timeout=30, what="a picture")
+            private_valkey.kill()
+            await until(
+                lambda: "this was seen last; Redis" in terminal.read(), timeout=30, what="the trouble"
+            )
+            assert "nobody listens at 127.0.0.1" in terminal.seen
+            private_valkey.restart()
+            since = len(terminal.seen)
+            await until(lambda: "of 12 shards owned" in terminal.read()[since:], timeout=30, what="a picture")
+            process.send_signal(signal.SIGINT)
+            await until(lambda: terminal.read() and process.poll() is not None, what="its end")
+        assert "Traceback" not in terminal.seen
