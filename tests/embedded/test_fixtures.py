@@ -37,6 +37,20 @@ _USES_EACH_SERVER = """
 def test_uses(redis_server):
     assert redis_server.call("PING") == "PONG"
 """
+_SAYS_WHAT_CANNOT_BE_ENCODED = """
+import logging
+class Reporter:
+    def pytest_runtest_logreport(self, report):
+        for text in (report.longreprtext, *(text for section in report.sections for text in section)):
+            text.encode()
+def test_before(request):
+    request.config.pluginmanager.register(Reporter())
+def test_logs():
+    logging.getLogger("x").error("bad \\ud800")
+    assert False
+def test_raises():
+    raise ExceptionGroup("\\ud800", [ValueError("\\ud800")])
+"""
 
 
 def _run(folder: Path, text: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -73,6 +87,12 @@ def test_keys_left_behind_fail_their_tests_and_are_deleted(tmp_path: Path) -> No
     assert "is of no kind the key space knows" in done.stdout
     assert "has no TTL and is not permanent" in done.stdout
     assert "keys outside the test's namespace: b\"nobody's\"" in done.stdout
+
+
+def test_what_cannot_be_encoded_is_reported_all_the_same(tmp_path: Path) -> None:
+    done = _run(tmp_path, _SAYS_WHAT_CANNOT_BE_ENCODED)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 failed, 1 passed" in done.stdout
 
 
 def test_server_that_is_not_installed_skips_its_id_and_says_why(tmp_path: Path) -> None:
