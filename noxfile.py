@@ -43,7 +43,8 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", *CHECKED)
     session.run("ruff", "format", "--check", *CHECKED)
     texts = ["lua", "docs", "deploy", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-    session.run("codespell", "redis_cluster_kit", *texts)
+    flames = "*/flames-*.svg"  # names of functions, some cut short
+    session.run("codespell", "--skip", flames, "redis_cluster_kit", *texts)
 
 
 @nox.session

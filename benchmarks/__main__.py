@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.machine import durations, remember_duration
+from benchmarks.machine import Beside, durations, remember_duration
 from benchmarks.progress import Progress, spoken
 
 FOLDER = Path(__file__).parent
+MOST_BESIDE = 0.05
+"""Beside a larger share of others the figures are worth less."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 def run(benchmark: Benchmark, progress: Progress, options: Sequence[str] = ()) -> Result:
     """Run one benchmark; its lines are shown as they come."""
-    began, last = time.monotonic(), ""
+    began, last, beside = time.monotonic(), "", Beside()
     with subprocess.Popen(
         [*benchmark.command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -73,6 +75,8 @@ def run(benchmark: Benchmark, progress: Progress, options: Sequence[str] = ()) -
         except BaseException:
             process.terminate()
             raise
+    if (others := beside.share()) > MOST_BESIDE:
+        progress.show(f"! others used {others:.0%} of this machine meanwhile: measure again when it is quiet")
     return Result(benchmark.name, time.monotonic() - began, process.returncode, last)
 
 

@@ -78,7 +78,7 @@ def draw(root: Frame, path: Path, shade: str, colours: dict[str, str], note: str
         f'<text x="4" y="16" font-size="14" fill="{inks["text"]}">{escape(root.name)}</text>',
         f'<text x="4" y="34" fill="{inks["quiet"]}">{escape(note)}</text>',
         *_frames(root, 0.0, TOP, WIDTH / root.samples, least, root.samples, colours),
-        *_key(colours, height - 8, inks["text"]),
+        *_key(_used(root, least, colours), height - 8, inks["text"]),
         "</svg>",
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,6 +118,18 @@ def _colour(name: str, colours: dict[str, str]) -> str:
     file = name.rpartition("(")[2].rstrip(")")
     matching = [prefix for prefix in colours if file.startswith(prefix)]
     return colours[max(matching, key=len)] if matching else "#c9ced6"
+
+
+def _used(root: Frame, least: float, colours: dict[str, str]) -> dict[str, str]:
+    """Return the colours that are there to be seen."""
+    found: set[str] = set()
+    below = list(root.inner.values())
+    while below:
+        frame = below.pop()
+        if frame.samples >= least:
+            found.add(_colour(frame.name, colours))
+            below += frame.inner.values()
+    return {prefix: colour for prefix, colour in colours.items() if colour in found}
 
 
 def _key(colours: dict[str, str], y: int, ink: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,34 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "server": f"Valkey of the wheel, one process, {_allocator()}",
     }
+
+
+class Beside:
+    """How much of the machine others use meanwhile: what they took is missing in the figures."""
+
+    def __init__(self) -> None:
+        self._busy, self._whole = _cpu_ticks()
+        self._ours = _ours()
+
+    def share(self) -> float:
+        """Return the share of all cores' time that went to processes not started here."""
+        busy, whole = _cpu_ticks()
+        others = (busy - self._busy) - (_ours() - self._ours)
+        return max(0.0, others / max(1.0, whole - self._whole))
+
+
+def _cpu_ticks() -> tuple[float, float]:
+    facts = Path("/proc/stat")
+    if not facts.is_file():
+        return 0.0, 0.0
+    ticks = [float(one) for one in facts.read_text().splitlines()[0].split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def _ours() -> float:
+    """Return the ticks of this process, and of its children and theirs that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used) * os.sysconf("SC_CLK_TCK")
 
 
 def versions(*distributions: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ SAMPLES_A_SECOND = 250
 COLOURS = {
     "redis_cluster_kit/runtime/": "#f4a259",
     "redis_cluster_kit/entity/": "#f7c59f",
-    "redis_cluster_kit/calling/": "#f4a259",
+    "redis_cluster_kit/calling/": "#e2848b",
     "redis_cluster_kit/delivery/": "#8cb369",
     "redis_cluster_kit/redis_access/": "#5b8e9d",
     "redis_cluster_kit/": "#e8d174",

@@ -54,6 +54,7 @@ from redis_cluster_kit.runtime import (
     SingletonHost,
     SingletonView,
     TickMessages,
+    rarer_collections,
 )
 from redis_cluster_kit.settings import Settings
 from redis_cluster_kit.storage import (
@@ -254,6 +255,7 @@ class Runner(Readable):
             background.start_soon(self.messaging.inbox.live)
             stack.callback(background.cancel_scope.cancel)
             if self.host is not None:
+                stack.enter_context(rarer_collections(self.settings.entities.gc_threshold))
                 background.start_soon(self.host.sweep)
                 background.start_soon(self.host.measure)
                 background.start_soon(self.host.clean)

@@ -1,6 +1,7 @@
 """Running entities, singletons and crons: hosts of shards, activations, turns, leaders, planners."""
 
 from .broadcast import Broadcasts
+from .collecting import rarer_collections
 from .counters import LATENCY_BUCKETS, RuntimeCounters
 from .cron_counters import CronCounters
 from .cron_view import CronInfo, Crons
@@ -37,5 +38,6 @@ __all__ = [
     "TickMessages",
     "cron_shard",
     "metadata_of",
+    "rarer_collections",
     "singleton_shard",
 ]

@@ -40,5 +40,6 @@ async def main(given: dict[str, Any]) -> None:
                 if found is not None and found.state.last_id == coordinator.ITEMS[-1]:
                     break
                 await anyio.sleep(0.02)
+        await STAGE.forgotten()
     told = {"end": [found.state.last_id, found.state.seen], "passed": STAGE.passed}
     (STAGE.folder / f"{given['pod']}.json").write_text(json.dumps(told))

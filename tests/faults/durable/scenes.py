@@ -19,8 +19,8 @@ from redis_cluster_kit.testing import ChildProcess, Seeds
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 90.0
-AT_ONCE = 10
-_TRIES = 3
+AT_ONCE = 16
+_TRIES = 5
 _NUMBERS = itertools.count(1)
 
 

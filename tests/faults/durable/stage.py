@@ -17,6 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import anyio
+
 from redis_cluster_kit import (
     DurableSettings,
     LeaseSettings,
@@ -64,6 +66,12 @@ class Stage:
         self.checkpoint(f"{step} begins")
         self.note(f"ran {step}")
         self.checkpoint(f"{step} ends")
+
+    async def forgotten(self) -> None:
+        """Wait until journals are deleted: that goes on behind turns, and not here if their pod has died."""
+        with anyio.move_on_after(2):
+            while "after Journal.forget #1" not in self.passed:
+                await anyio.sleep(0.01)
 
     @property
     def log(self) -> list[str]:
