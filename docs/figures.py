@@ -98,7 +98,9 @@ def _speed() -> dict[str, str]:
     marks: dict[str, str] = {}
     if ways := read("throughput").get("figures"):
         sent, asked = ways["one-way"], ways["asked"]
-        marks["throughput"] = f"{sent['per_second']:,} one-way, {asked['per_second']:,} asked"
+        promised = read("throughput")["promises"]
+        is_kept = all(ways[way]["per_second"] >= promised[way] for way in ("one-way", "asked"))
+        marks["throughput"] = f"{sent['per_second']:,} one-way, {asked['per_second']:,} asked{_kept(is_kept)}"
         marks["owner-cpu"] = f"{sent['owner_cpu_us']} µs"
     if peers := read("against_peers"):
         best = f"{peers['ours_to_the_best']} × the best of them, {peers['best']}"
@@ -110,7 +112,8 @@ def _speed() -> dict[str, str]:
     if flat := read("flat_cost").get("figures"):
         shares = {title: one["share"] for title, one in flat.items() if one.get("judged") == "yes"}
         slowest = min(shares, key=lambda title: shares[title])
-        marks["flat"] = f"at worst {shares[slowest]:.0%} ({slowest})"
+        is_kept = shares[slowest] >= 1 - read("flat_cost")["within"]
+        marks["flat"] = f"at worst {shares[slowest]:.0%} ({slowest}){_kept(is_kept)}"
     if memory := read("memory"):
         drained, active = memory["backlog"], memory["figures"]["active"]
         marks["backlog"] = f"{drained['handled_per_second']:,}/s, at most {drained['runner_peak_mb']} MB"
@@ -120,6 +123,10 @@ def _speed() -> dict[str, str]:
     if crowd := read("crowd"):
         marks["neighbour"] = f"{crowd['p99_times']} ×"
     return marks
+
+
+def _kept(is_kept: bool) -> str:
+    return "" if is_kept else ", **not kept**"
 
 
 def _peers_table(rows: dict[str, dict[str, Any]]) -> str:
