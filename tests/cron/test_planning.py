@@ -102,8 +102,11 @@ async def test_nothing_if_the_last_instant_is_too_old() -> None:
 
 
 async def test_downtime_makes_no_burst_and_a_changed_expression_keeps_its_last_instant(
-    make_sqlite_cluster: MakeCluster,
+    make_sqlite_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        "redis_cluster_kit.runtime.cron_planner.AHEAD_MS", 0
+    )  # what is planned is no downtime
     first, second = Log("* * * * * *"), Log("* * * * * */1")
     async with make_sqlite_cluster(include=[first.registry]) as cluster:
         await until(lambda: len(first.ran) >= 2, timeout=10, what="ticks")

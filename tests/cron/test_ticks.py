@@ -44,6 +44,8 @@ async def test_one_tick_for_each_second_somewhere(make_cluster: MakeCluster, row
     instants = sorted(ran)
     assert instants[-1] - instants[0] == timedelta(seconds=len(instants) - 1)
     stored = await rows("SELECT scheduled, status FROM rck_cron_instant ORDER BY scheduled")
+    if stored[-1][1] == "pending":  # it was planned a moment before its instant, and they have left
+        stored.pop()
     assert [status for _, status in stored] == ["done"] * len(ran)
     assert [scheduled for scheduled, _ in stored] == [int(one.timestamp() * 1000) for one in instants]
 

@@ -201,6 +201,9 @@ def test_a_broken_promise_is_shown_as_one(capsys: pytest.CaptureFixture[str]) ->
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "kept   it holds: so"
     assert out[1] == "BROKEN it is quick: 9 s (promised: 1 s)"
+    assert out[3].startswith("A time was missed.")
+    show_promises([Promise("it holds", False, "not so")])
+    assert capsys.readouterr().out == "BROKEN it holds: not so\n"
 
 
 def test_rates_are_made_of_the_last_two_seconds() -> None:

@@ -14,7 +14,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "lua").rglob("*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        *(ROOT / "lua").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+    ]
+)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(
     r"`((?:redis_cluster_kit|lua|tests|benchmarks|docs|examples|deploy|\.ci)/[\w./-]*|[\w./-]+\.(?:toml|yml|yaml|json|md|py|lua))`"

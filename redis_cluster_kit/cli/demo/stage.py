@@ -168,6 +168,10 @@ def show_promises(promises: list[Promise]) -> None:
         click.echo(click.style(verdict, fg=colour) + first[len(verdict) :])
         for line in more:
             click.echo(line)
+    if any(not promise.kept and promise.limit is not None for promise in promises):
+        show_text(
+            "A time was missed. Is this machine busy with something else? --pods and --rate ask less of it."
+        )
 
 
 def _width() -> int:

@@ -19,7 +19,7 @@ from redis_cluster_kit.testing import ChildProcess, Seeds
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 90.0
-AT_ONCE = 16
+AT_ONCE = 12
 _TRIES = 5
 _NUMBERS = itertools.count(1)
 

@@ -42,7 +42,7 @@ class Stage:
         self.folder, self.die_at = Path(given["folder"]), given["die_at"]
         warnings.simplefilter("ignore", ShortLeaseWarning)
         return Settings(
-            lease=LeaseSettings(ttl=timedelta(seconds=1)),
+            lease=LeaseSettings(ttl=timedelta(seconds=2)),
             shards=ShardSettings(per_group=2, partitions=1),
             durable=DurableSettings(wake_poll=timedelta(milliseconds=300)),
         )

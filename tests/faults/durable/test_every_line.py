@@ -16,6 +16,7 @@ from examples.orders import orders
 from redis_cluster_kit.embedded import RedisServer
 from redis_cluster_kit.testing import Seeds
 from tests.faults.durable import coordinator
+from tests.faults.durable.coordinator import ITEMS
 from tests.faults.durable.judges import judge_coordinator, judge_order
 from tests.faults.durable.scenes import Scene, Stem, chosen, label_of, play, play_all
 
@@ -65,6 +66,12 @@ async def test_an_order_killed_at_every_line_has_the_same_end(
     assert {"before Parking.park", "after Parking.park", "before Committer.commit"} <= killed
 
 
+def _is_sure(mark: str) -> bool:
+    """Three rounds fetch everything; later ones, and later batches of deletions, may not come any more."""
+    label, _, occurrence = mark.rpartition(" #")
+    return int(occurrence) <= (1 if "Journal.forget" in label else len(ITEMS) // 2)
+
+
 async def test_the_coordinator_killed_at_every_line_neither_loops_nor_repeats_a_step(
     valkey: RedisServer, tmp_path: Path, namespace: str, is_long: bool
 ) -> None:
@@ -72,8 +79,9 @@ async def test_the_coordinator_killed_at_every_line_neither_loops_nor_repeats_a_
         async with Stem.start({"play": "coordinator", "redis": valkey.url}, tmp_path, namespace) as stem:
             control = await play(stem, "")
             judge_coordinator(control)
-            await play_all(stem, chosen(control.passed, seeds, all=is_long), judge_coordinator)
-    killed = {label_of(mark) for mark in control.passed}
+            marks = [mark for mark in control.passed if _is_sure(mark)]
+            await play_all(stem, chosen(marks, seeds, all=is_long), judge_coordinator)
+    killed = {label_of(mark) for mark in marks}
     missed = _lines_of(coordinator, "coordinator", "fetch_batch") - killed
     assert not missed
     assert {"before SqlState.write", "after SqlState.write", "after Journal.record fetch"} <= killed
