@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
@@ -49,9 +50,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--minutes", type=float, default=5.0, help="how long a `long` test goes on")
 
 
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what tests start, in the background too: a shell has that ignored, which is handed on."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what takes minutes unless it is asked for."""
     if config.getoption("--long"):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0))  # they take as long as they are told to
         return
     for item in items:
         if item.get_closest_marker("long"):
