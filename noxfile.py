@@ -13,6 +13,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
 
+BESIDE = ["-n", "2", "--dist", "worksteal"]  # two at a time: most tests wait more than they compute
 CHECKED = ["redis_cluster_kit", "tests", "benchmarks", "examples", "docs", "deploy", "noxfile.py"]
 
 
@@ -24,16 +25,16 @@ def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Install everything and run the tests on the Python at hand; arguments go to pytest."""
+    """Install everything and run the tests on the Python at hand; arguments go to pytest instead of `-n 2`."""
     install(session, "test", "types")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", *(session.posargs or BESIDE))
 
 
 @nox.session(python=["3.11", "3.12", "3.13"])
 def matrix(session: nox.Session) -> None:
     """Run the tests on every supported Python that is installed."""
     install(session, "test", "types")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", *(session.posargs or BESIDE))
 
 
 @nox.session
