@@ -25,7 +25,7 @@ def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Install everything and run the tests on the Python at hand; arguments go to pytest instead of `-n 2`."""
+    """Install everything and run the tests on the Python at hand; arguments replace `-n 2`."""
     install(session, "test", "types")
     session.run("python", "-m", "pytest", *(session.posargs or BESIDE))
 
