@@ -300,8 +300,7 @@ class EntitySettings(_Group):
     hang longer; shorter: slow handlers look like failures."""
     gc_threshold: int = 50_000
     """Objects after which Python's garbage collector looks for garbage, in a process that hosts; 0 leaves it
-    as it is. More: unused cycles stay longer; fewer: with many entities in memory much time goes there (with
-    10,000 and the collector's own 700 half of it)."""
+    as it is. More: unused cycles stay longer; fewer: with many entities in memory much time goes there."""
 
     def __post_init__(self) -> None:
         self._whole("max_resident", 1, 100_000_000)

@@ -18,6 +18,9 @@ from typing import TypeAlias
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from redis_cluster_kit.embedded import (
     PostgresServer,
@@ -27,6 +30,7 @@ from redis_cluster_kit.embedded import (
     make_tls_files,
 )
 from redis_cluster_kit.redis_access.keyspace import kind_of
+from redis_cluster_kit.telemetry import TRACING
 from redis_cluster_kit.testing import Proxy
 from redis_cluster_kit.testing.forking import ForkServer
 
@@ -100,6 +104,16 @@ def no_process_left() -> Iterator[None]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     assert not shown, f"processes left behind: {shown}"
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """What holds the spans of this test alone; a global provider could not be taken back."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(TRACING, "tracer", provider.get_tracer("test"))
+    yield exporter
+    provider.shutdown()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,7 +1,8 @@
 """Python's garbage collector while a process hosts: it looks less often, as there is more to look through.
 
 With its defaults it runs after every 700 objects, which a few messages make; with 10,000 entities in memory
-half of a runner's time went there. Nothing is frozen and nothing switched off: what is garbage goes later.
+a good part of a runner's time went there. Nothing is frozen and nothing switched off: what is garbage goes
+later.
 """
 
 from __future__ import annotations

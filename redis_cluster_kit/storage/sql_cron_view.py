@@ -132,8 +132,7 @@ class SqlCronView:
         given = {"namespace": self._namespace, "name": name, "now_ms": now_ms}
 
         def work(connection: Connection) -> bool:
-            parameters = {key: given[key] for key in of_cron.compile().params}
-            if connection.execute(of_cron, parameters).scalar() is None:
+            if connection.execute(of_cron, given).scalar() is None:
                 return False
             connection.execute(of_instants, given)
             return True

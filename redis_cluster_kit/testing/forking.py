@@ -152,10 +152,12 @@ class ForkServer:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
             socket.send_fds(requests, [request], list(pipes))
-            pid, _ = int(requests.recv(64)), requests.recv(64)
+            pid, handed_over = requests.recv(64), requests.recv(64)
         finally:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-        return pid
+        if not handed_over:
+            raise RuntimeError("the process that forks children has ended: its errors are on stderr")
+        return int(pid)
 
     def _connected(self) -> socket.socket:
         if self._requests is None:

@@ -12,14 +12,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 pytest.importorskip("opentelemetry.sdk")
 
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from redis_cluster_kit import Registry, Tick
 from redis_cluster_kit.cli.program import rck
 from redis_cluster_kit.embedded import RedisServer
-from redis_cluster_kit.telemetry import TRACING
 from redis_cluster_kit.testing import until
 
 from .conftest import MakeCluster, at_once, planned, quiet
@@ -62,10 +59,7 @@ async def test_without_crons_there_are_no_metrics_of_any(make_cluster: MakeClust
         assert b"cron_" not in generate_latest(metrics)
 
 
-async def test_a_tick_is_a_span(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(TRACING, "tracer", provider.get_tracer("test"))
+async def test_a_tick_is_a_span(make_cluster: MakeCluster, exporter: InMemorySpanExporter) -> None:
     registry = Registry()
 
     @registry.cron("* * * * * *", name="spanned")
@@ -78,7 +72,6 @@ async def test_a_tick_is_a_span(make_cluster: MakeCluster, monkeypatch: pytest.M
         assert attributes["rck.runner_id"] == cluster.runner_id
         assert str(attributes["rck.entity_id"]).endswith("Z")
         assert str(attributes["rck.shard"]).startswith("default:")
-    provider.shutdown()
 
 
 async def test_the_command_line(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import anyio
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
@@ -20,20 +17,10 @@ from redis_cluster_kit import (
     Tick,
     current,
 )
-from redis_cluster_kit.telemetry import TRACING
 from redis_cluster_kit.testing import until
 
 from .conftest import MakeCluster, quick
 from .flows import WORLD, Order
-
-
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(TRACING, "tracer", provider.get_tracer("test"))
-    yield exporter
-    provider.shutdown()
 
 
 async def test_a_step_is_a_span_inside_its_turn_each_time_it_is_run(

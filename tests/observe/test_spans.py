@@ -5,14 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import timeit
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, StatusCode, TraceFlags
 
@@ -66,16 +65,6 @@ class Account(Entity[Count], name="account", retry=Retry(max_attempts=2)):
 async def pods() -> AsyncIterator[Pods]:
     async with local_cluster(pods=2, entities=[Account]) as pods:
         yield pods
-
-
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """A provider of the SDK's for this test alone; a global one could not be taken back."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(TRACING, "tracer", provider.get_tracer("test"))
-    yield exporter
-    provider.shutdown()
 
 
 def named(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:

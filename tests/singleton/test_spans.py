@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-
-pytest.importorskip("opentelemetry.sdk")
-
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
 from redis_cluster_kit import Registry, SingletonContext
-from redis_cluster_kit.telemetry import TRACING
 from redis_cluster_kit.testing import until
 
 from .conftest import MakeCluster, quiet
-
-
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """A provider of the SDK's for this test alone; a global one could not be taken back."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(TRACING, "tracer", provider.get_tracer("test"))
-    yield exporter
-    provider.shutdown()
 
 
 async def test_a_run_is_a_span(make_sqlite_cluster: MakeCluster, exporter: InMemorySpanExporter) -> None:
